@@ -292,7 +292,7 @@ fn a_spare_is_explained_and_no_alarm() {
     let all = shown["explanations"].as_array().expect("some");
     let said = all.iter().find(|said| said["code"] == "stands_by").expect("it is there");
     assert_eq!((&said["severity"], &said["holds"]), (&json!("info"), &json!(true)));
-    assert_eq!(said["facts"]["spares"]["shown"], json!(["c"]));
+    assert_eq!(said["facts"]["held"]["shown"], json!(["c"]));
     post(server.admin, "/api/v1/runs/train/close", &json!({"node": "a-id"}));
     assert_eq!(spare.join().expect("an answer")["code"], "graceful_exit");
 }

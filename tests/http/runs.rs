@@ -249,7 +249,8 @@ fn a_foreign_client_is_told_once_with_its_protocol() {
         stream.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it reads");
     }
     eventually("the API names it", || {
-        get(&server, "/api/v1/runs").json()["explanations"][0]["facts"]["protocol"] == "HTTP"
+        let text = &get(&server, "/api/v1/runs").json()["explanations"][0]["text"];
+        text.as_str().is_some_and(|text| text.starts_with("an HTTP client"))
     });
     eventually("the log names it", || server.log().contains("HTTP client"));
     assert_eq!(server.log().matches("HTTP client").count(), 1, "{}", server.log());

@@ -58,7 +58,7 @@ def test_a_healthy_run_of_four_nodes_is_silent(rallypoint_factory: Serve, jobs: 
     train_to_the_end(c10d(jobs, server, fork(4), run_id="other"), 4)
     job.assert_waits(0, max(0.0, trained + 10 - time.monotonic()))
     train_to_the_end(job, 4)
-    explained(server, "run_finished", "job round 0", nodes=4)
+    explained(server, "run_finished", "job round 0", joined=4)
     explained(server, "run_finished", "other round 0")
     assert_silent(server)
 
@@ -95,7 +95,7 @@ def test_a_node_never_arrives_then_is_late_and_comes(rallypoint_factory: Serve, 
     explained(server, "nodes_missing", B)
     assert [node["name"] for node in server.get_json("/api/v1/runs/job")["missing"]] == [B]
     job.start(1)
-    explained(server, "node_came_late", B, node=B, joined=3)
+    explained(server, "node_came_late", B, joined=3)
     explained(server, "round_complete", B)
     train_to_the_end(job, 3)
     assert_silent(server, "missing", "has come")
@@ -117,7 +117,7 @@ def test_a_node_dies_during_the_join(rallypoint_factory: Serve, jobs: Jobs, fork
     job = c10d(jobs, server, fork(3), start=[0, 1])
     poll(lambda: any(run["nodes"]["joined"] == 2 for run in runs(server)), "two nodes have joined", 30)
     job.kill_node(1)
-    explained(server, "lost", B, left=1, expected=3)
+    explained(server, "lost", B, joined=1, expected=3)
     # torch takes a dead node for a live one until its heartbeats expire, and would complete the round with it.
     poll(lambda: runs(server)[0]["nodes"]["gone"] == 0, "the other node drops the dead one", 30)
     job.start(1, 2)
@@ -150,7 +150,7 @@ def test_a_node_is_frozen_and_killed_when_others_have_taken_it_out(rallypoint_fa
     job.freeze_node(1)
     explained(server, "lost", rf"{B} \(node rank 1\)", "2 nodes left")
     job.kill_node(1)
-    explained(server, "lost", rf"{B} \(node rank 1\)", left=2)
+    explained(server, "lost", rf"{B} \(node rank 1\)", joined=2)
 
 
 def test_a_node_dies_while_training_and_is_missed_by_name(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
@@ -161,7 +161,7 @@ def test_a_node_dies_while_training_and_is_missed_by_name(rallypoint_factory: Se
         job.wait_for_mark("training", rank)
     assert_silent(server, "missing")
     job.kill_node(1)
-    died = explained(server, "lost", rf"{B} \(node rank 1\)", left=2)
+    died = explained(server, "lost", rf"{B} \(node rank 1\)", joined=2)
     assert died["severity"] == "error"
     job.fail_workers()
     explained(server, "nodes_missing", B)
@@ -194,7 +194,9 @@ def test_workers_that_use_this_server_do_not_meet_elsewhere(rallypoint_factory: 
     """The healthy twin of case 13: the same backend, with workers that are sent here."""
     server = rallypoint_factory(*LOG_AS_JSON, "--explain-after", "8s", "--nodes", "2")
     jobs.torchrun(server.endpoint, places=fork(2), wrapped=True, train=["--no-ddp"]).results()
-    assert any(said["facts"].get("ranks") == 2 for said in explanations(server)), "both ranks have published; the log has the nodes"
+    assert any((said["facts"]["of"], said["facts"]["joined"]) == ("rank", 2) for said in explanations(server)), (
+        "both ranks have published; the log has the nodes"
+    )
     assert_silent(server)
     assert "workers_elsewhere" not in codes(server)
 
@@ -289,13 +291,7 @@ def test_a_node_still_trains_while_others_have_finished(rallypoint_factory: Serv
         job.wait_for_mark("training", rank)
     job.release(0)
     job.release(2)
-    explained(
-        server,
-        "exit_barrier",
-        rf"{B} \(node rank 1\)",
-        arrived=2,
-        expected=3,
-    )
+    explained(server, "exit_barrier", rf"{B} \(node rank 1\)", joined=2, expected=3)
     assert [run["state"] for run in runs(server)] == ["exiting"]
     job.release()
     job.finish()

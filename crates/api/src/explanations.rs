@@ -107,7 +107,8 @@ pub struct Explanation {
     /// What to do about it; empty if there is nothing to do.
     pub remedy: String,
     /// What it was found from, the same fields for every code: `held`, `missing` (each with `what`, `name`,
-    /// `presence`, `at`), `joined`, `expected`, `from`. Some codes have more.
+    /// `presence`, `at`), `candidates` (connected, and may be one of those), `joined` (how many of `of`),
+    /// `expected`, `from`.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub facts: serde_json::Value,
     /// The first observations that show it: connection, key and time. Only with `GET /api/v1/runs/{run_id}`

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use super::presence::Place;
-use super::reason::{Code, Evidence, Finding, Last, Names};
+use super::presence::{Place, Presence};
+use super::reason::{Code, Evidence, Finding, Names};
 use super::run::{Meeting, RankInfo, TrackedRun};
 use rallypoint_api::Severity;
 
@@ -89,8 +89,7 @@ fn finding(ranks: Vec<String>, may: bool, calm: bool, wrote: Vec<Evidence>, abou
     let (can, it) = (if may { "may not" } else { "cannot" }, if ranks.count() == 1 { "it" } else { "them" });
     let reason = Code::AddressUnreachable
         .says(format!("{ranks}: ranks on other hosts {can} reach {it} there"))
-        .fact("ranks", &ranks)
-        .misses(Place::Rank, &ranks, Last::Connected);
+        .misses(Place::Rank, &ranks, Presence::Connected);
     let reason = if may || calm { reason.severe(Severity::Info).look_at(IF_IT_HANGS) } else { reason };
     Finding::new(reason, about, since).seen(wrote)
 }

@@ -1,20 +1,18 @@
 //! What holds in one run as time goes by, apart from what its waits show.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::addresses::unreachable;
 use super::expect::Plan;
 use super::links::Links;
 use super::missing::{missing, turned_away};
-use super::presence::{AGENT, ANNOUNCED, GONE, Place, Presence};
-use super::reason::words::{
-    are, has, have, have_waited, if_any, if_some, of_expected, of_ranks, says_who, waits_since,
-};
-use super::reason::{Code, Evidence, Finding, Hold, Last, Names, Reason, Unit, name_of};
+use super::presence::{AGENT, ANNOUNCED, GONE, Place, Presence, Sighting};
+use super::reason::words::{are, have_waited, if_any, if_some, says_who, waits_since};
+use super::reason::{Code, Evidence, Finding, Hold, Names, Reason};
 use super::run::{Meeting, Membership, TrackedNode, TrackedRun, with_pid};
 use rallypoint_api::{Expected, ExpectedFrom, KnownFrom, RunKind, RunState, Seen, Severity};
-use rallypoint_protocol::ids::{Elapsed, Timestamp, count, counted};
+use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState, Missing};
 
 /// What holds in one run, apart from what its waits show.
@@ -76,11 +74,11 @@ fn left_over(
     let redundant = place == Membership::Redundant;
     let is_restarting = run.state() == RunState::Restarting && !redundant;
     let staying = run.still_running().filter(|_| is_restarting);
-    let staying: Vec<_> = staying.map(|node| (node.label(), Last::Connected, None)).collect();
+    let staying: Vec<_> = staying.map(|node| (node.label(), Presence::Connected.into())).collect();
     // Once a member has died or left there is a place, which torch gives them as soon as it has noticed.
     let has_place = if is_restarting { staying.is_empty() } else { run.listed() < group };
     let dead = run.participants().filter(|node| has_place && node.is_dead());
-    let mut dead = dead.map(|node| (node.label(), Last::gone(node.is_cut_off), node.gone)).peekable();
+    let mut dead = dead.filter_map(|node| Some((node.label(), node.gone_as()?))).peekable();
     if has_place && dead.peek().is_none() {
         return None;
     }
@@ -95,10 +93,9 @@ fn left_over(
         .says(format!(
             "{left_over} {} {waited} {beside} of {}{asked}",
             have_waited(left_over.count()),
-            Unit::Node.count(group)
+            Place::Node.count(group)
         ))
         .held(&left_over)
-        .fact("left_over", &left_over)
         .lacks_each(Place::Node, staying.into_iter().chain(dead));
     let reason = if is_spare && is_restarting {
         reason.look_at(
@@ -141,10 +138,9 @@ fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Opti
             let first = there().map(|node| node.joined).min().map_or(since, |first| first.max(since));
             let all = missing(run, plan, expected);
             let absent = all.iter().map(|node| {
-                let at = node.last_seen.map(|at| Timestamp(Duration::from_secs_f64(at)));
                 let announced = node.name.as_deref().filter(|_| node.known_from == KnownFrom::Announced);
-                let last = announced.map(|pod| Last::from(&links.since_announced(plan, pod, at, now)));
-                (name_of(node), last.unwrap_or_else(|| node.known_from.into()), at)
+                let seen = announced.map(|pod| links.since_announced(plan, pod, node.last_seen));
+                (node.label(), seen.unwrap_or_else(|| node.seen()))
             });
             nodes_missing(joined, expected, absent.collect(), &present, Elapsed(now.since(first)))
         }
@@ -161,7 +157,7 @@ fn not_enough(run: &TrackedRun, joined: u32, enough: Expected, waited: Elapsed) 
     let others = run.participants().chain(former).filter(|node| node.asks_not_for == Some(expected));
     let other = others.max_by_key(|node| node.is_there());
     let who = run.life().asks_for_more.clone().unwrap_or_else(|| Names::of(other.map(TrackedNode::told)));
-    let (joined_have, are) = (have(joined as usize, "node", "nodes"), are(expected as usize));
+    let (joined_have, are) = (Place::Node.have(joined, None), are(expected as usize));
     Code::NnodesDiffer
         .says(format!(
             "{joined_have} joined and the round is not complete after {waited}, although {expected} by {} \
@@ -175,7 +171,7 @@ fn not_enough(run: &TrackedRun, joined: u32, enough: Expected, waited: Elapsed) 
             "stop all agents of the job, and start them with the same --nnodes, which is the number to \
              expect (rallypoint ctl expect RUN N, or serve --nodes); a second job needs another --rdzv-id",
         )
-        .joined(joined, Some(expected))
+        .joined(Place::Node, joined, Some(expected))
         .from(Some(from))
 }
 
@@ -187,13 +183,12 @@ fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timest
     let reason = Code::NnodesDiffer
         .says(format!(
             "the round is complete with {}, but {expected} are expected by {}",
-            Unit::Node.count(formed),
+            Place::Node.count(formed),
             says_who(from)
         ))
         .and("left over", &left_over)
         .held(&left_over)
-        .fact("left_over", &left_over)
-        .joined(formed, Some(expected))
+        .joined(Place::Node, formed, Some(expected))
         .from(Some(from));
     Some(of_round(run, reason, since))
 }
@@ -215,34 +210,31 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
     // Where several nodes have one address, it is not known whose link is away.
     let has_link_away = |node: &TrackedNode| Some(links.away_at(node.peer?.ip()).is_some());
     let is_away = |node: &TrackedNode| has_link_away(node) == Some(true) && run.address_of(node).is_some();
-    let last = |node: &TrackedNode| match () {
-        () if node.is_dead() && !node.is_cut_off => (Last::Closed, node.gone),
-        () if node.is_not_back() => (Last::NotBack, None),
-        () if node.is_dead() || node.is_unheard || is_away(node) => (Last::Silent, None),
-        () => (Last::Connected, None),
+    let last = |node: &TrackedNode| match node.gone_as() {
+        Some(gone) => gone,
+        None if node.is_not_back() => Presence::NotBack.into(),
+        None if node.is_unheard || is_away(node) => Presence::Silent.into(),
+        None => Presence::Connected.into(),
     };
     let taken_out = run.lingering().filter(|node| node.is_silent());
     let running = run.still_running().filter(|node| !node.is_lost());
     let seen = lost.chain(running).map(|node| (node, last(node)));
-    let taken_out = taken_out.map(|node| (node, (Last::TakenOut, Some(node.last_heartbeat))));
+    let taken_out = taken_out.map(|node| (node, Presence::TakenOut.at(node.last_heartbeat)));
     let absent: Vec<_> = seen.chain(taken_out).collect();
     let (arrived, nodes, waited) = (count(round.exit.len()), run.exit_size(), Elapsed(now.since(since)));
-    let have = nodes.map_or_else(
-        || have(arrived as usize, "node", "nodes"),
-        |nodes| format!("{arrived} of {} {}", Unit::Node.count(nodes), has(arrived as usize)),
-    );
+    let have = Place::Node.have(arrived, nodes);
     // The first of them, and the others for less.
     let up_to = if arrived > 1 { "up to " } else { "" };
     // What had arrived before a restart of the server may not be counted.
     let nobody_lacks = absent.is_empty() && !run.misses_exits() && nodes.is_none_or(|nodes| arrived >= nodes);
-    let are_well = absent.iter().all(|(_, (last, _))| matches!(last, Last::Connected | Last::NotBack));
+    let is_well = |seen: &Sighting| matches!(seen.presence, Presence::Connected | Presence::NotBack);
+    let are_well = absent.iter().all(|(_, seen)| is_well(seen));
     let is_note = are_well && !nobody_lacks && waited.0 < LONG_AT_EXIT;
     let reason = Code::ExitBarrier
         .says(format!("{have} finished and waited {up_to}{waited} at the exit barrier"))
         .severe(if is_note { Severity::Info } else { Severity::Warning })
-        .expects(nodes)
-        .fact("arrived", arrived)
-        .lacks_each(Place::Node, absent.iter().map(|(node, (last, at))| (node.label(), *last, *at)));
+        .joined(Place::Node, arrived, nodes)
+        .lacks_each(Place::Node, absent.iter().map(|(node, seen)| (node.label(), seen.clone())));
     let reason = if nobody_lacks {
         reason.then("; no other node is known").look_at(
             "one of them counts on more nodes than have come: start every node with the same --nnodes; \
@@ -251,11 +243,11 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
     } else {
         reason
     };
-    let seen = absent.into_iter().map(|(node, (last, at))| {
-        let seen = match last {
-            Last::Closed => Seen::Closed,
-            Last::TakenOut => Seen::Heard,
-            _ => Seen::Joined,
+    let seen = absent.into_iter().map(|(node, Sighting { presence, at, .. })| {
+        let (seen, at) = match presence {
+            Presence::Closed => (Seen::Closed, at),
+            Presence::TakenOut => (Seen::Heard, at),
+            _ => (Seen::Joined, None),
         };
         node.evidence(seen, None, at.unwrap_or(node.joined))
     });
@@ -315,12 +307,11 @@ fn have_ended(
         format!(", {} after all had published their addresses,", Elapsed(since.since(met)))
     });
     let (ago, are) = (Elapsed(now.since(since)), are(left as usize));
-    let there = Unit::Process.count(left);
+    let there = Place::Process.count(left);
     let mut reason = Code::RanksEnded
         .says(format!("{ranks} {closed} {ago} ago{after} while {there} {are} still connected"))
-        .fact("ranks", &ranks)
-        .fact("left", left)
-        .misses(Place::Rank, &ranks, Last::Closed);
+        .joined(Place::Rank, left, None)
+        .misses(Place::Rank, &ranks, Presence::Closed.at(since));
     reason.ended = ranks.count();
     Some(Finding::new(reason, about, since).seen(ended))
 }
@@ -334,7 +325,7 @@ fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let reason = Code::Waiting
         .says(format!(
             "{} come for the NCCL id, which rank 0 published {} ago",
-            of_ranks(came, world_size),
+            Place::Rank.have(came, world_size),
             Elapsed(now.since(since))
         ))
         .look_at(
@@ -342,12 +333,9 @@ fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
              ended, or gone another way than the others? Those wait for them inside NCCL, which tells the \
              store nothing",
         )
-        .joined(came, world_size)
-        .fact("came", came)
-        .lacks("missing", "missing", Place::Rank, &missing, Last::Unknown)
-        .and("connected, and not asking for it", &beside)
-        .fact("beside", &beside)
-        .eliminated(!missing.is_empty());
+        .joined(Place::Rank, came, world_size)
+        .lacks("missing", Place::Rank, &missing, Presence::Unknown)
+        .may_be("connected, and not asking for it", beside.clone());
     // Who is beside a job whose number nobody has told may be none of it.
     let reason = if world_size.is_none() { reason.severe(Severity::Info) } else { reason };
     let wrote = run.nccl_root().map(|root| root.wrote.clone());
@@ -406,20 +394,19 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
 /// Nothing has come from the processes of the pods that have passed their gate.
 fn pods_idle(gate: &GateSnapshot, plan: &Plan, links: &Links, opened: Timestamp, now: Timestamp) -> Reason {
     let gone = gate.known().filter_map(|pod| {
-        let since = links.since_announced(plan, pod.name, None, now);
-        (since != Presence::Announced).then(|| (pod.name.to_owned(), Last::from(&since), None))
+        let seen = links.since_announced(plan, pod.name, None);
+        (seen.presence != Presence::Announced).then(|| (pod.name.to_owned(), seen))
     });
-    let gone: BTreeSet<_> = gone.collect();
-    let pods = gate.announced();
+    let gone: BTreeMap<_, _> = gone.collect();
+    let pods = count(gate.announced());
     Code::PodsIdle
         .says(format!(
             "{} announced, and no process connected for {}",
-            counted(pods, "pod", "pods"),
+            Place::Pod.count(pods),
             Elapsed(now.since(opened))
         ))
         .severe(if gone.is_empty() { Severity::Info } else { Severity::Warning })
-        .expects(Some(count(pods)))
-        .fact("pods", pods)
+        .joined(Place::Pod, pods, None)
         .lacks_each(Place::Pod, gone)
 }
 
@@ -428,13 +415,13 @@ fn pods_missing(gate: &GateSnapshot, waited: Elapsed) -> Reason {
     let (announced, expected) = (count(gate.pods.len()), gate.nodes.min);
     // One that was turned away with the rank of another may be the one that is missing.
     let missing = gate.missing.iter().filter(|missing| turned_away(gate, missing.node_rank).is_none());
-    let missing: Vec<_> = missing.map(|pod| (label(pod), of_missing(pod), pod.seen)).collect();
+    let missing: Vec<_> = missing.map(|pod| (label(pod), of_missing(pod))).collect();
     let refused = gate.turned_away.iter().map(|pod| match pod.node_rank {
         Some(rank) => format!("pod {} with rank {rank}", pod.pod),
         None => format!("pod {}", pod.pod),
     });
     let refused = Names::of(refused);
-    let gone = missing.iter().filter(|(_, last, _)| *last != Last::NeverSeen).count();
+    let gone = missing.iter().filter(|(_, seen)| seen.presence != Presence::NeverSeen).count();
     let look_at = match () {
         () if !refused.is_empty() => {
             "start the pods that were turned away with the number of nodes that the others have, each with \
@@ -444,20 +431,18 @@ fn pods_missing(gate: &GateSnapshot, waited: Elapsed) -> Reason {
         () => Code::PodsMissing.rule().look_at,
     };
     Code::PodsMissing
-        .says(format!("{announced} of {} announced for {waited}", counted(expected, "pod", "pods")))
+        .says(format!("{announced} of {} announced for {waited}", Place::Pod.count(expected)))
         .look_at(look_at)
-        .joined(announced, Some(expected))
-        .fact("announced", announced)
-        .eliminated(gone < missing.len())
+        .joined(Place::Pod, announced, Some(expected))
         .lacks_each(Place::Pod, missing)
         .and("turned away", &refused)
 }
 
-const fn of_missing(missing: &Missing) -> Last {
+fn of_missing(missing: &Missing) -> Sighting {
     match missing.seen {
-        None => Last::NeverSeen,
-        Some(_) if missing.is_away => Last::Away,
-        Some(_) => Last::Silent,
+        None => Presence::NeverSeen.into(),
+        Some(at) if missing.is_away => Presence::Away.at(at),
+        Some(at) => Presence::Silent.at(at),
     }
 }
 
@@ -465,7 +450,7 @@ const fn of_missing(missing: &Missing) -> Last {
 fn nodes_missing(
     joined: u32,
     expected: Option<Expected>,
-    absent: Vec<(String, Last, Option<Timestamp>)>,
+    absent: Vec<(String, Sighting)>,
     present: &Names,
     first: Elapsed,
 ) -> Reason {
@@ -473,18 +458,22 @@ fn nodes_missing(
     let lacks = min.unwrap_or(0).saturating_sub(joined) as usize;
     let waits = waits_since(joined, first);
     let text = match min {
-        None => format!("{} joined ({present}){waits}", have(joined as usize, "node", "nodes")),
-        Some(_) => format!("{} {} joined{waits}", of_expected(joined, min, Unit::Node), has(joined as usize)),
+        None => format!("{} joined ({present}){waits}", Place::Node.have(joined, None)),
+        Some(_) => format!("{} joined{waits}", Place::Node.have(joined, min)),
     };
-    let is_known = |last| matches!(last, Last::NeverSeen | Last::Unknown | Last::Announced | Last::Connected);
-    let look_at = match absent.iter().map(|(_, last, _)| *last).min() {
-        _ if !absent.iter().all(|(_, last, _)| is_known(*last)) => GONE,
+    let seen = || absent.iter().map(|(_, seen)| seen.presence);
+    let is_known = |seen| {
+        use Presence::{Announced, Connected, NeverSeen, Unknown};
+        matches!(seen, NeverSeen | Unknown | Announced | Connected)
+    };
+    let look_at = match seen().min() {
+        _ if !seen().all(is_known) => GONE,
         _ if min.is_none() => {
             "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look \
              which pods have not started, do not reach this server, or have another --nnodes or --rdzv-id"
         }
-        Some(Last::Connected) if absent.len() >= lacks => AGENT,
-        Some(Last::Announced) => ANNOUNCED,
+        Some(Presence::Connected) if absent.len() >= lacks => AGENT,
+        Some(Presence::Announced) => ANNOUNCED,
         _ => Code::NodesMissing.rule().look_at,
     };
     // The names of some that are missing are not known.
@@ -500,9 +489,8 @@ fn nodes_missing(
         .says(text)
         .then(&counted_by)
         .look_at(look_at)
-        .eliminated(absent.iter().any(|(_, last, _)| *last == Last::NeverSeen))
         .held(present)
-        .joined(joined, min)
+        .joined(Place::Node, joined, min)
         .from(from)
         .lacks_each(Place::Node, absent)
         .and("there", &there)

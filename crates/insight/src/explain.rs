@@ -10,9 +10,9 @@ use super::explanation_log::{Subject, Topic, Utterance};
 use super::fold::Fold;
 use super::graph::wanted;
 use super::jobs::Jobs;
-use super::presence::Place;
+use super::presence::{Place, Presence};
 use super::reason::words::{SAME_GROUPS, has, if_some};
-use super::reason::{Code, Evidence, Finding, Last, Names, Reason};
+use super::reason::{Code, Evidence, Finding, Names, Reason};
 use super::run::{Membership, RunKey, SETTLE, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
@@ -245,8 +245,7 @@ impl Look<'_> {
             let reason = Code::GaveUp
                 .says(format!("{who} gave up on `{about}` after {waited}{tries}{writer}"))
                 .held(&who)
-                .fact("who", &who)
-                .lacks("missing", "missing", Place::Rank, &missing, Last::Unknown)
+                .lacks("missing", Place::Rank, &missing, Presence::Unknown)
                 .ended(&ended)
                 .others(&others);
             let reason = if again {
@@ -388,8 +387,7 @@ impl Look<'_> {
                         "if they were to be ranks, look at their logs: a failed import, too little memory, a \
                          wrong interface (GLOO_SOCKET_IFNAME)?",
                     )
-                    .fact("processes", &processes)
-                    .misses(Place::Rank, &processes, Last::Closed);
+                    .misses(Place::Process, &processes, Presence::Closed.at(since));
                 let finding = Finding::new(reason, port.to_string(), since).seen(closed);
                 self.fact(Held { store: Some(port), run: None, finding });
             }
@@ -723,7 +721,6 @@ fn wrong_port(foreign: &Foreign, now: Timestamp) -> Held {
     let a = if *protocol == "HTTP" { "an" } else { "a" };
     let reason = Code::WrongPort
         .says(format!("{a} {protocol} client at {peer} came to port {port} {often}, the last {ago} ago"))
-        .fact("protocol", protocol)
         .and("stores have ports", &Names::of(stores.iter().flatten().map(u16::to_string)));
     let finding = Finding::new(reason, format!("{peer} {protocol}"), *last);
     Held { store: stores.is_none().then_some(*port), run: None, finding }
@@ -742,11 +739,10 @@ fn barrier_waits(open: &OpenBarrier, now: Timestamp) -> Finding {
             "the barrier `{name}`: {arrived} of {size} {have} arrived{named} and waited {up_to}{waited}"
         ))
         .held(&present)
-        .fact("there", &present)
-        .joined(*arrived, Some(*size))
-        .lacks("missing", "missing", Place::Node, &missing, Last::NeverSeen)
-        .lacks("arrived, and not heard from any more", "silent", Place::Node, &silent, Last::Silent)
-        .lacks("arrived, and gave up", "gave_up", Place::Node, &gave_up, Last::Left);
+        .joined(Place::Process, *arrived, Some(*size))
+        .lacks("missing", Place::Process, &missing, Presence::NeverSeen)
+        .lacks("arrived, and not heard from any more", Place::Process, &silent, Presence::Silent)
+        .lacks("arrived, and gave up", Place::Process, &gave_up, Presence::Left);
     let came = there.iter().map(|who| Evidence::by_name(Seen::Joined, who.clone(), *since));
     Finding::new(reason, name.to_string(), *since).seen(came)
 }

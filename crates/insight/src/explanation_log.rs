@@ -295,7 +295,7 @@ fn show(topic: &Topic, entry: &Entry, epoch: Epoch) -> Explanation {
         severity: entry.reason.severity,
         since: epoch.unix(entry.since),
         holds: entry.until.is_none(),
-        certainty: entry.reason.certainty,
+        certainty: entry.reason.certainty(),
         text: entry.reason.sentence(entry.subject.text.as_deref()),
         remedy: entry.reason.look_at.to_owned(),
         facts: entry.reason.facts(epoch),

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::graph::{ExpectedWriter, wanted};
 use super::jobs::Jobs;
-use super::reason::{Code, Evidence};
+use super::reason::{Code, Evidence, Names};
 use super::run::{RankInfo, RunKey, TrackedRun, read_gloo, read_nccl_id};
 use super::told::Told;
 use super::watch::{Claim, Clash, Client, CutOff, GivenUp, Waiting};
@@ -353,7 +353,7 @@ impl Fold<'_> {
                     let reason = Code::GaveUp
                         .says(format!("{who} reported that a collective timed out or failed"))
                         .look_at("look at that rank's log for the collective that timed out")
-                        .fact("who", &who);
+                        .held(&Names::of([who.clone()]));
                     run.finds(reason, who, at);
                 }
             }

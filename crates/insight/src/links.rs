@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::expect::Plan;
-use super::presence::{Place, Presence};
+use super::presence::{Place, Presence, Sighting};
 use super::reason::words::{has, if_some, the_link};
-use super::reason::{Code, Finding, Last, Names};
+use super::reason::{Code, Finding, Names};
 use rallypoint_api::{LinkCounts, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, counted};
 
@@ -125,27 +125,25 @@ impl Links {
 
     /// What was heard of a pod since it announced itself. `seen` is its last sign of life at the gate, if it
     /// does not count there any more.
-    pub(super) fn since_announced(
-        &self,
-        plan: &Plan,
-        pod: &str,
-        seen: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Presence {
-        let silent = || seen.map(|seen| Presence::Silent { for_seconds: Elapsed(now.since(seen)) });
+    pub(super) fn since_announced(&self, plan: &Plan, pod: &str, seen: Option<Timestamp>) -> Sighting {
         // What was before is of another job.
         let began = plan.gate().map(|gate| gate.since).unwrap_or_default();
-        let of_relay = if plan.is_only(pod) { self.of_pod(pod, began, now) } else { None };
-        of_relay.or_else(silent).unwrap_or(Presence::Announced)
+        let of_relay = if plan.is_only(pod) { self.of_pod(pod, began) } else { None };
+        let silent = || seen.map(|seen| Presence::Silent.at(seen));
+        of_relay.or_else(silent).unwrap_or_else(|| Presence::Announced.into())
     }
 
     /// What became of the relay of a pod that is the only one of its name, if it is not connected. Outside of
     /// Kubernetes the relay has the port in its name, too.
-    fn of_pod(&self, pod: &str, began: Timestamp, now: Timestamp) -> Option<Presence> {
+    fn of_pod(&self, pod: &str, began: Timestamp) -> Option<Sighting> {
         let first = self.away.partition_point(|link| link.name.as_str() < pod);
         let named_so = self.away.iter().skip(first).take_while(|link| link.name.starts_with(pod));
         let away = named_so.filter(|link| link.since >= began).find(|link| is_of_pod(&link.name, pod));
-        away.map(|link| link.presence(now)).or_else(|| Some(ended_for(self.ended_of(pod, began)?, now)))
+        away.map(|link| Presence::Away.at(link.since)).or_else(|| {
+            let ended = self.ended_of(pod, began)?;
+            let is_lost = matches!(ended.what, LinkEvent::Lost { .. });
+            Some(if is_lost { Presence::Unreachable } else { Presence::Left }.at(ended.at))
+        })
     }
 
     /// How the relay of a pod ended that came after `began`, if it has not come again.
@@ -215,11 +213,7 @@ impl Links {
             let (the_link, has) = (the_link(&names), has(names.count()));
             let reason = Code::LinkAway
                 .says(format!("{the_link} of {names}{addr}{with} {has} been away for {away}{why}{keeps}"))
-                .misses(Place::Pod, &names, Last::Away)
-                .at(since)
-                .fact("links", &names)
-                .fact("clients", clients)
-                .fact("away", away);
+                .misses(Place::Pod, &names, Presence::Away.at(since));
             Finding::new(reason, only.map_or_else(String::new, |link| link.name.clone()), since)
         };
         self.away.chunks(each).map(finding).collect()
@@ -244,10 +238,7 @@ impl Links {
                 "look at those nodes: are they gone, or their network? A longer --link-grace rides out \
                  longer breaks",
             )
-            .misses(Place::Pod, &links, Last::Unreachable)
-            .at(since)
-            .fact("links", &links)
-            .fact("clients", clients);
+            .misses(Place::Pod, &links, Presence::Unreachable.at(since));
         Some(Finding::new(reason, about, since))
     }
 }
@@ -261,30 +252,14 @@ fn namesake(name: String, from: IpAddr, other: IpAddr, at: Timestamp) -> Finding
             "stop the pod that should not be there, or give each relay a name of its own: --name (rallypoint \
              relay), else POD_NAME and POD_UID. It tries again, and its command waits meanwhile",
         )
-        .fact("relay", &name);
+        .held(&Names::of([name.clone()]));
     Finding::new(reason, name, at)
-}
-
-impl AwayLink {
-    pub(super) fn presence(&self, now: Timestamp) -> Presence {
-        Presence::Away { link: self.name.clone(), for_seconds: Elapsed(now.since(self.since)) }
-    }
 }
 
 /// Whether it is the relay of this pod: its name says also which of that name, and outside of Kubernetes the
 /// port.
 fn is_of_pod(relay: &str, pod: &str) -> bool {
     relay == pod || pod_of(relay) == pod
-}
-
-fn ended_for(news: &LinkNews, now: Timestamp) -> Presence {
-    let for_seconds = Elapsed(now.since(news.at));
-    match news.what {
-        LinkEvent::Lost { .. } => Presence::Unreachable { for_seconds },
-        LinkEvent::Left | LinkEvent::Came | LinkEvent::Namesake { .. } => {
-            Presence::Left { for_seconds: Some(for_seconds) }
-        }
-    }
 }
 
 /// The pod of a relay, by a default name such as `gpu:29500@10.0.0.7#2`.

@@ -2,11 +2,38 @@
 
 use std::collections::HashSet;
 
+use super::epoch::Epoch;
 use super::expect::Plan;
+use super::presence::{Presence, Sighting};
 use super::run::{MISSING_SHOWN, Membership, TrackedNode, TrackedRun};
 use rallypoint_api::{Expected, KnownFrom, MissingNode, RunKind, RunState};
 use rallypoint_protocol::ids::{Timestamp, count};
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot};
+
+/// A node that should be there.
+#[derive(Debug, Clone)]
+pub(super) struct Absent {
+    pub(super) name: Option<String>,
+    pub(super) rank: Option<u32>,
+    pub(super) known_from: KnownFrom,
+    pub(super) last_seen: Option<Timestamp>,
+}
+
+impl Absent {
+    /// Its name, or its rank.
+    pub(super) fn label(&self) -> String {
+        self.name.clone().unwrap_or_else(|| format!("node {}", self.rank.unwrap_or_default()))
+    }
+
+    pub(super) fn seen(&self) -> Sighting {
+        Sighting { at: self.last_seen, ..Presence::from(self.known_from).into() }
+    }
+
+    pub(super) fn shown(self, epoch: Epoch) -> MissingNode {
+        let Self { name, rank, known_from, last_seen } = self;
+        MissingNode { name, rank, known_from, last_seen: last_seen.map(|at| epoch.unix(at)) }
+    }
+}
 
 /// The gate of a run that has nothing else.
 fn gate_of<'p>(run: &TrackedRun, plan: &'p Plan) -> Option<&'p GateSnapshot> {
@@ -70,8 +97,8 @@ pub(super) fn count_of_missing(run: &TrackedRun, plan: &Plan, expected: Option<E
     expected.map(|expected| to_come(run, plan, expected)).or_else(of_static)
 }
 
-/// Nodes that should be there and have a name or a rank. `last_seen` is in seconds of [`Timestamp`].
-pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Vec<MissingNode> {
+/// Nodes that should be there and have a name or a rank.
+pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Vec<Absent> {
     if let Some(native) = run.native() {
         let has_names = native.missing.iter().any(|node| node.name.is_some());
         let pods = if has_names { Vec::new() } else { announced_to_native(run, plan, expected) };
@@ -86,7 +113,7 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
         there.extend(self::there(gate, plan));
     }
     let (mut names, mut seats) = (HashSet::new(), HashSet::new());
-    let mut is_new = |node: &MissingNode| {
+    let mut is_new = |node: &Absent| {
         let Some(name) = &node.name else { return true };
         // Two processes of one node may have died in a round, each with another rank.
         let has_another_rank =
@@ -94,7 +121,7 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
         names.insert(name.clone()) || has_another_rank
     };
     // More than are to come: nodes that are there have other names than their pods.
-    let if_few = |nodes: Vec<MissingNode>| {
+    let if_few = |nodes: Vec<Absent>| {
         let is_known = run.kind() != RunKind::C10d || nodes.len() <= wanted;
         nodes.into_iter().filter(move |_| is_known)
     };
@@ -108,7 +135,7 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
     // Nobody knows whether these are there.
     let earlier = run.former().filter(|node| !node.is_lost());
     let earlier = earlier.map(|node| of(node, KnownFrom::EarlierRound, Some(node.last_seen())));
-    let is_there = |node: &MissingNode| node.name.as_deref().is_some_and(|name| there.contains(name));
+    let is_there = |node: &Absent| node.name.as_deref().is_some_and(|name| there.contains(name));
     let one_more = wanted.saturating_add(1);
     let all = gone(run, &there)
         .chain(connected.filter(|node| !is_there(node)))
@@ -121,7 +148,7 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
 
 /// Pods that announced themselves and have not joined a round of the native rendezvous, if they are as many
 /// as are to come. Else the nodes have other names than the pods.
-fn announced_to_native(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Vec<MissingNode> {
+fn announced_to_native(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Vec<Absent> {
     let to_come = expected.map_or(0, |expected| to_come(run, plan, expected) as usize);
     if run.state() != RunState::Joining || to_come == 0 {
         return Vec::new();
@@ -132,18 +159,12 @@ fn announced_to_native(run: &TrackedRun, plan: &Plan, expected: Option<Expected>
     if pods.len() == to_come { pods } else { Vec::new() }
 }
 
-fn known(
-    name: String,
-    rank: Option<u32>,
-    known_from: KnownFrom,
-    last_seen: Option<Timestamp>,
-) -> MissingNode {
-    let last_seen = last_seen.map(|at| at.0.as_secs_f64());
-    MissingNode { name: Some(name), rank, known_from, last_seen }
+fn known(name: String, rank: Option<u32>, known_from: KnownFrom, last_seen: Option<Timestamp>) -> Absent {
+    Absent { name: Some(name), rank, known_from, last_seen }
 }
 
 /// Pods that announced themselves and have not joined, and those that did not announce themselves.
-fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
+fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item = Absent> + 'a {
     let pods = plan.gate().into_iter().flat_map(|gate| &gate.pods);
     let pods = pods.filter(|pod| !there.contains(&*pod.pod));
     let gone_at = move |name: &str| plan.gone().get(name).copied();
@@ -159,18 +180,18 @@ fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item
             (None, None) => KnownFrom::NodeRank,
         };
         let gone_at = missing.pod.as_deref().and_then(gone_at);
-        MissingNode {
+        Absent {
             name: refused.map(|pod| pod.pod.clone()).or_else(|| missing.pod.clone()),
             rank: Some(missing.node_rank),
             known_from,
-            last_seen: gone_at.or(missing.seen).map(|at| at.0.as_secs_f64()),
+            last_seen: gone_at.or(missing.seen),
         }
     });
     pods.chain(missing.filter(|node| !node.name.as_deref().is_some_and(|name| there.contains(name))))
 }
 
 /// Nodes that had joined, and died or were taken out of the round: those first of which that was seen last.
-fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = MissingNode> + use<'a> {
+fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = Absent> + use<'a> {
     let again = run.names_again();
     // The next round hands out the ranks anew, and who has come again is in it.
     let is_of_round = |round: u64| run.round().completed.is_some() && round == run.round().number;
@@ -203,7 +224,7 @@ fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = 
 }
 
 /// Whether it is missing because it is gone: it had joined.
-fn is_gone(node: &MissingNode) -> bool {
+fn is_gone(node: &Absent) -> bool {
     matches!(node.known_from, KnownFrom::Died | KnownFrom::Lost | KnownFrom::Removed | KnownFrom::NotBack)
 }
 
@@ -212,7 +233,7 @@ fn without_role<'a>(
     run: &'a TrackedRun,
     plan: &'a Plan,
     expected: Option<Expected>,
-) -> impl Iterator<Item = MissingNode> + 'a {
+) -> impl Iterator<Item = Absent> + 'a {
     let is_static = run.kind() == RunKind::Static;
     let ranks = expected.filter(|_| is_static).map_or(0, |expected| expected.min);
     let lower = run.never_came().filter(|_| is_static).max().map_or(0, |rank| rank.saturating_add(1));

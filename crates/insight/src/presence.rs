@@ -2,133 +2,175 @@
 //! at.
 //!
 //! Nothing here is a guess. Why a connection closed, and what a process does that is connected, is not seen
-//! here, so it is in no sentence; where to look for that is in [`Presence::look_at`].
+//! here, so it is in no sentence; where to look for that is in [`Sighting::look_at`].
 
 use std::fmt::{self, Display, Formatter};
 
 use serde::Serialize;
 
 use crate::names::Names;
-use crate::reason::words::if_any;
-use rallypoint_protocol::ids::Elapsed;
+use crate::reason::words::{all, has, if_any, if_some};
+use rallypoint_api::KnownFrom;
+use rallypoint_protocol::ids::{Elapsed, Timestamp, counted};
 
 /// What was seen of a process last.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "is")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Presence {
-    /// Nothing, ever.
     NeverSeen,
     /// It announced itself at the gate.
     Announced,
-    /// It is connected.
-    Connected {
-        /// How long ago it asked for something last.
-        asked: Option<Elapsed>,
-        /// What it waits for.
-        waits: Waits,
-    },
+    Connected,
     /// It owes a sign of life.
-    Silent { for_seconds: Elapsed },
+    Silent,
     /// The link of its relay is away.
-    Away {
-        /// The relay's name.
-        link: String,
-        for_seconds: Elapsed,
-    },
+    Away,
     /// It was given up: its host did not answer, or its link was away for too long.
-    Unreachable { for_seconds: Elapsed },
+    Unreachable,
     /// It said that it leaves, or took itself out of the round.
-    Left { for_seconds: Option<Elapsed> },
+    Left,
     /// Another node took it out of the round.
-    TakenOut { for_seconds: Elapsed },
+    TakenOut,
     /// Its connection closed.
-    Closed { for_seconds: Elapsed },
+    Closed,
     /// It arrived at the exit barrier.
     Finished,
     /// It may have been there before the server was restarted.
-    NotBack { for_seconds: Elapsed },
-    /// The key does not tell which process it is.
+    NotBack,
+    /// It is not known which process that is, or what has become of it.
     Unknown,
 }
 
-/// What a connected process waits for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Waits {
-    /// Nothing here.
-    Nothing,
-    /// A key that does not tell who writes it.
-    ForKey(String),
-    /// Nothing: its last wait was answered, and it has asked for nothing since.
-    Answered(Elapsed),
-    /// It or another with its address and process id waits for something.
-    Unclear,
-    /// It came, or its last wait ended, a moment ago.
-    NotKnownYet,
-}
-
 impl Presence {
-    /// Connected, and waiting for nothing here.
-    pub(crate) const fn idle(asked: Option<Elapsed>) -> Self {
-        Self::Connected { asked, waits: Waits::Nothing }
-    }
-
     /// Gone, in one of two ways.
-    pub(crate) const fn gone(for_seconds: Elapsed, is_cut_off: bool) -> Self {
-        if is_cut_off { Self::Unreachable { for_seconds } } else { Self::Closed { for_seconds } }
+    pub(crate) const fn gone(is_cut_off: bool) -> Self {
+        if is_cut_off { Self::Unreachable } else { Self::Closed }
     }
-}
 
-impl Display for Presence {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+    /// How those are listed of whom this was seen.
+    pub(crate) const fn words(self) -> &'static str {
         match self {
-            Self::NeverSeen => f.write_str("never seen"),
-            Self::Announced => f.write_str("announced itself"),
-            Self::Connected { asked, waits } => {
-                f.write_str("connected")?;
-                match (waits, asked) {
-                    (Waits::Nothing, Some(ago)) => {
-                        write!(f, ", asked last {ago} ago, waits for nothing here")
-                    }
-                    (Waits::Nothing, None) => f.write_str(", waits for nothing here"),
-                    (Waits::Answered(ago), _) => {
-                        write!(f, ", its wait was answered {ago} ago, and it has asked for nothing since")
-                    }
-                    (Waits::ForKey(key), _) => write!(f, ", waits for `{key}`"),
-                    (Waits::Unclear, _) => f.write_str(", and so is another with its address and process id"),
-                    (Waits::NotKnownYet, _) => f.write_str(", what it waits for is not known yet"),
-                }
+            Self::NeverSeen => "never seen",
+            Self::Announced => "announced itself",
+            Self::Connected => "connected",
+            Self::Silent => "nothing heard",
+            Self::Away => "link away",
+            Self::Unreachable => "given up, as its host or link did not answer",
+            Self::Left => "left",
+            Self::TakenOut => "taken out of the round",
+            Self::Closed => "connection closed",
+            Self::Finished => "finished",
+            Self::NotBack => "not seen since the server was restarted",
+            Self::Unknown => "in the round before",
+        }
+    }
+
+    /// This, seen at that time.
+    pub(crate) fn at(self, at: Timestamp) -> Sighting {
+        Sighting { at: Some(at), ..Sighting::from(self) }
+    }
+
+    /// What to look at, where somebody is missed of whom this was seen last.
+    const fn look_at(self, place: Place) -> &'static str {
+        match (self, place) {
+            (Self::NeverSeen, Place::Pod) => MISSING_POD,
+            (Self::NeverSeen, Place::Node) => MISSING_NODE,
+            (Self::NeverSeen | Self::Unknown, Place::Rank | Place::Process) => MISSING_RANK,
+            (Self::Announced, _) => ANNOUNCED,
+            (Self::Connected, Place::Rank | Place::Process) => {
+                "look at that process: is it loading or computing still, is it stopped, or have the ranks \
+                 taken different ways?"
             }
-            Self::Silent { for_seconds } => write!(f, "nothing heard for {for_seconds}"),
-            Self::Away { link, for_seconds } => write!(f, "link of {link} away for {for_seconds}"),
-            Self::Unreachable { for_seconds } => {
-                write!(f, "given up {for_seconds} ago, as its host or link did not answer")
-            }
-            Self::Left { for_seconds: Some(ago) } => write!(f, "left {ago} ago"),
-            Self::Left { for_seconds: None } => f.write_str("left the round"),
-            Self::TakenOut { for_seconds } => {
-                write!(f, "taken out of the round, last heartbeat {for_seconds} ago")
-            }
-            Self::Closed { for_seconds } => write!(f, "connection closed {for_seconds} ago"),
-            Self::Finished => f.write_str("finished"),
-            Self::NotBack { for_seconds } => {
-                write!(f, "not seen since the server was restarted {for_seconds} ago")
-            }
-            Self::Unknown => f.write_str("the keys do not tell which process that is"),
+            (Self::Connected | Self::Unknown, _) => AGENT,
+            (Self::Silent | Self::TakenOut, _) => FROZEN,
+            (Self::Away, _) => AWAY,
+            (Self::Unreachable, _) => CUT_OFF,
+            (Self::Closed | Self::Left, _) => GONE,
+            (Self::Finished, _) => DONE,
+            (Self::NotBack, _) => NOT_BACK,
         }
     }
 }
 
-/// What others need somebody for.
+impl From<KnownFrom> for Presence {
+    fn from(known_from: KnownFrom) -> Self {
+        match known_from {
+            KnownFrom::Announced | KnownFrom::TurnedAway => Self::Announced,
+            KnownFrom::RoleExchange | KnownFrom::Named | KnownFrom::NodeRank => Self::NeverSeen,
+            KnownFrom::EarlierRound => Self::Unknown,
+            KnownFrom::Died => Self::Closed,
+            KnownFrom::Lost => Self::Silent,
+            KnownFrom::Left => Self::Left,
+            KnownFrom::Removed => Self::TakenOut,
+            KnownFrom::Connected => Self::Connected,
+            KnownFrom::NotBack => Self::NotBack,
+        }
+    }
+}
+
+/// What others need somebody for, and what is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Place {
     /// A pod at the gate.
     Pod,
-    /// A node of a round.
+    /// A node of a round, with its agent.
     Node,
     /// A rank of a group.
     Rank,
+    /// A process that may have told no rank.
+    Process,
+}
+
+impl Place {
+    pub(crate) const fn one(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Node => "node",
+            Self::Rank => "rank",
+            Self::Process => "process",
+        }
+    }
+
+    pub(crate) const fn many(self) -> &'static str {
+        match self {
+            Self::Pod => "pods",
+            Self::Node => "nodes",
+            Self::Rank => "ranks",
+            Self::Process => "processes",
+        }
+    }
+
+    /// `1 node`, `3 nodes`.
+    pub(crate) fn count(self, n: u32) -> String {
+        counted(n, self.one(), self.many())
+    }
+
+    /// `3 of 8 nodes`, or `3 nodes` if the whole is not known.
+    pub(crate) fn of(self, n: u32, whole: Option<u32>) -> String {
+        match whole {
+            Some(whole) if n <= whole => format!("{n} of {}", self.count(whole)),
+            _ => self.count(n),
+        }
+    }
+
+    /// `1 of 4 ranks has`, `3 ranks have`.
+    pub(crate) fn have(self, n: u32, whole: Option<u32>) -> String {
+        format!("{} {}", self.of(n, whole), has(n as usize))
+    }
+
+    /// The connections of all that a run or a meeting had.
+    pub(crate) fn connections_of(self, n: u32) -> String {
+        match n {
+            1 => format!("the connection of its only {}", self.one()),
+            _ => format!("the connections of {}", all(n, self.many())),
+        }
+    }
+
+    /// `no node left`, `3 of 4 nodes left`.
+    pub(crate) fn left(self, n: u32, whole: Option<u32>) -> String {
+        if n == 0 { format!("no {} left", self.one()) } else { format!("{} left", self.of(n, whole)) }
+    }
 }
 
 /// A pod that is missing.
@@ -165,45 +207,8 @@ pub(crate) const NOT_BACK: &str = "those who had met before the restart and go o
                                    all processes of the job together; else look whether that one has \
                                    started, and reaches this server";
 
-impl Presence {
-    /// What to look at, where somebody is missed for whom this was seen last.
-    pub(crate) const fn look_at(&self, place: Place) -> &'static str {
-        match (self, place) {
-            (Self::NeverSeen, Place::Pod) => MISSING_POD,
-            (Self::NeverSeen, Place::Node) => MISSING_NODE,
-            (Self::NeverSeen | Self::Unknown, Place::Rank) => MISSING_RANK,
-            (Self::Announced, _) => ANNOUNCED,
-            (Self::Connected { waits: Waits::ForKey(_), .. }, _) => {
-                "look which part of the program should write that key, and whether all ranks go the same way \
-                 there"
-            }
-            (Self::Connected { .. }, Place::Rank) => {
-                "look at that process: is it loading or computing still, is it stopped, or have the ranks \
-                 taken different ways?"
-            }
-            (Self::Connected { .. } | Self::Unknown, _) => AGENT,
-            (Self::Silent { .. } | Self::TakenOut { .. }, _) => FROZEN,
-            (Self::Away { .. }, _) => AWAY,
-            (Self::Unreachable { .. }, _) => CUT_OFF,
-            (Self::Closed { .. } | Self::Left { .. }, _) => GONE,
-            (Self::Finished, _) => DONE,
-            (Self::NotBack { .. }, _) => NOT_BACK,
-        }
-    }
-}
-
-/// The node or the pod of a process that is missing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Behind {
-    /// `node`, or `pod train-2`.
-    pub what: String,
-    /// What was seen of it.
-    pub presence: Presence,
-}
-
 /// Why a process does not write what others wait for, although it is there.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "why")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum But {
     /// It has written it for others, and those who wait are none of them.
     MetBefore,
@@ -270,13 +275,32 @@ impl But {
     }
 }
 
-/// What was seen of a process that others wait for.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// What a connected process waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Waits {
+    /// Nothing here.
+    Nothing,
+    /// A key that does not tell who writes it.
+    ForKey(String),
+    /// Nothing: its last wait was answered then, and it has asked for nothing since.
+    Answered(Elapsed),
+    /// It or another with its address and process id waits for something.
+    Unclear,
+    /// It came, or its last wait ended, a moment ago.
+    NotKnownYet,
+}
+
+/// What was seen of a process, and what else is known where others wait for it.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sighting {
-    /// Its own presence.
     pub presence: Presence,
-    /// The presence of its node or pod, where nothing was seen of itself.
-    pub behind: Option<Behind>,
+    /// Since when; of who is connected, when it asked for something last.
+    pub at: Option<Timestamp>,
+    /// What it waits for itself, if it is connected.
+    pub waits: Option<Waits>,
+    /// Its node or pod (`node`, `pod train-2`), where nothing was seen of itself.
+    pub behind: Option<(String, Box<Self>)>,
     /// What keeps it from writing what others wait for.
     pub but: Option<But>,
     /// Processes that are connected and have told no rank: one of them may be it.
@@ -285,44 +309,44 @@ pub(crate) struct Sighting {
 
 impl From<Presence> for Sighting {
     fn from(presence: Presence) -> Self {
-        Self { presence, behind: None, but: None, candidates: Names::default() }
+        Self { presence, at: None, waits: None, behind: None, but: None, candidates: Names::default() }
     }
 }
 
+/// The node of a rank.
+pub(crate) const NODE: &str = "node";
+
 impl Sighting {
+    /// Connected, and waiting for that.
+    pub(crate) fn connected(asked: Option<Timestamp>, waits: Waits) -> Self {
+        Self { at: asked, waits: Some(waits), ..Self::from(Presence::Connected) }
+    }
+
+    /// Connected, and waiting for nothing here.
+    pub(crate) fn idle(asked: Option<Timestamp>) -> Self {
+        Self::connected(asked, Waits::Nothing)
+    }
+
+    /// This keeps it from writing what others wait for. Whether it waits for nothing is another matter.
     pub(crate) fn but(self, but: But) -> Self {
-        Self { but: Some(but), ..self }
+        let waits = self.waits.filter(|waits| *waits != Waits::Nothing);
+        Self { but: Some(but), waits, ..self }
     }
 
     pub(crate) fn or_one_of(self, candidates: Names) -> Self {
         Self { candidates, ..self }
     }
 
-    /// Never seen, and of its node or pod this.
-    pub(crate) fn behind(what: impl Into<String>, presence: Presence) -> Self {
-        let behind = Some(Behind { what: what.into(), presence });
-        Self { behind, ..Self::from(Presence::NeverSeen) }
+    /// And of its node or pod this.
+    pub(crate) fn behind(self, what: impl Into<String>, seen: Self) -> Self {
+        Self { behind: Some((what.into(), Box::new(seen))), ..self }
     }
 
     /// Whether nothing is known of it, so that all of its kind are told as one.
     pub(crate) fn is_unseen(&self) -> bool {
-        let is_unseen = matches!(self.presence, Presence::NeverSeen | Presence::NotBack { .. });
-        let of_node = self.behind.as_ref().is_some_and(|behind| behind.what == NODE);
+        let is_unseen = matches!(self.presence, Presence::NeverSeen | Presence::NotBack);
+        let of_node = self.behind.as_ref().is_some_and(|(what, _)| what == NODE);
         is_unseen && !of_node || !self.candidates.is_empty()
-    }
-
-    /// Whether it was found by looking at all others.
-    pub(crate) fn is_eliminated(&self) -> bool {
-        let is_guessed = !matches!(
-            self.presence,
-            Presence::Closed { .. }
-                | Presence::Unreachable { .. }
-                | Presence::Away { .. }
-                | Presence::Left { .. }
-                | Presence::TakenOut { .. }
-                | Presence::Connected { waits: Waits::ForKey(_), .. }
-        );
-        self.but.is_none() && is_guessed || !self.candidates.is_empty()
     }
 
     /// Whether nothing else is known of it.
@@ -332,7 +356,7 @@ impl Sighting {
 
     /// Whether it may go on at any moment.
     pub(crate) fn is_settling(&self) -> bool {
-        matches!(self.presence, Presence::Connected { waits: Waits::NotKnownYet, .. }) && self.but.is_none()
+        self.waits == Some(Waits::NotKnownYet) && self.but.is_none()
     }
 
     pub(crate) fn look_at(&self, place: Place) -> &'static str {
@@ -343,31 +367,46 @@ impl Sighting {
                  address (a name look-up, the network interface, the program's own work), are they stopped, \
                  or does rank 0 wait for others that have not started?"
             }
-            Self { behind: Some(behind), .. } => behind.presence.look_at(place),
+            Self { behind: Some((_, behind)), .. } => behind.look_at(place),
+            Self { waits: Some(Waits::ForKey(_)), .. } => {
+                "look which part of the program should write that key, and whether all ranks go the same way \
+                 there"
+            }
             Self { presence, .. } => presence.look_at(place),
         }
     }
-}
 
-/// The node of a rank.
-pub(crate) const NODE: &str = "node";
-
-impl Display for Sighting {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { presence, behind, but, candidates } = self;
+    /// In words, as it is now.
+    pub(crate) fn says(&self, now: Timestamp) -> String {
+        let Self { presence, at, waits, behind, but, candidates } = self;
         if let (Presence::Unknown, Some(but)) = (presence, but) {
-            return but.fmt(f);
+            return but.to_string();
         }
-        write!(f, "{presence}")?;
-        if let Some(Behind { what, presence }) = behind {
-            write!(f, ", its {what}: {presence}")?;
-        }
-        if let Some(but) = but {
-            write!(f, ", {but}")?;
-        }
-        if !candidates.is_empty() {
-            write!(f, "; connected, and told no rank: {candidates}")?;
-        }
-        Ok(())
+        let ago = at.map(|at| Elapsed(now.since(at)));
+        let words = match presence {
+            Presence::Unknown => "the keys do not tell which process that is",
+            _ => presence.words(),
+        };
+        let time = |ago| match presence {
+            Presence::Connected if *waits != Some(Waits::Nothing) => String::new(),
+            Presence::Connected => format!(", asked last {ago} ago"),
+            Presence::Silent | Presence::Away => format!(" for {ago}"),
+            Presence::TakenOut => format!(", last heartbeat {ago} ago"),
+            Presence::Unreachable => format!(", {ago} ago"),
+            _ => format!(" {ago} ago"),
+        };
+        let waits = if_some(waits.as_ref(), |waits| match waits {
+            Waits::Nothing => ", waits for nothing here".to_owned(),
+            Waits::ForKey(key) => format!(", waits for `{key}`"),
+            Waits::Answered(ago) => {
+                format!(", its wait was answered {ago} ago, and it has asked for nothing since")
+            }
+            Waits::Unclear => ", and so is another with its address and process id".to_owned(),
+            Waits::NotKnownYet => ", what it waits for is not known yet".to_owned(),
+        });
+        let behind = if_some(behind.as_ref(), |(what, seen)| format!(", its {what}: {}", seen.says(now)));
+        let but = if_some(but.as_ref(), |but| format!(", {but}"));
+        let candidates = if_any("; connected, and told no rank: ", candidates);
+        format!("{words}{}{waits}{behind}{but}{candidates}", if_some(ago, time))
     }
 }

@@ -9,34 +9,27 @@ mod evidence;
 mod losses;
 mod native;
 pub(crate) mod rules;
-mod values;
 pub(crate) mod words;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 pub(super) use self::evidence::{Evidence, Finding};
 pub(crate) use self::losses::{Loss, RankLoss};
 pub(crate) use self::rules::Hold;
 pub use self::rules::{Code, RULES, Rule};
-pub(crate) use self::values::Absence;
-pub(crate) use self::values::{Last, Unit};
 use super::epoch::Epoch;
 pub(crate) use super::names::Names;
-use super::presence::Place;
+use super::presence::{Place, Presence, Sighting, Waits};
 use super::totals::Tally;
-use rallypoint_api::{Certainty, ExpectedFrom, MissingNode, Severity};
-use rallypoint_protocol::ids::Timestamp;
+use rallypoint_api::{Certainty, ExpectedFrom, Severity};
 
 /// What is said of what was found.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reason {
     pub(crate) code: Code,
     pub(crate) severity: Severity,
-    pub(crate) certainty: Certainty,
     pub(crate) hold: Hold,
     /// What to do about it. Empty if there is nothing to do.
     pub(crate) look_at: &'static str,
@@ -61,11 +54,12 @@ pub(crate) struct Reason {
 struct Facts {
     held: Names,
     missing: Vec<Missing>,
-    joined: Option<u32>,
+    /// Processes that are connected and have told no rank.
+    candidates: Names,
+    /// What is counted, and how much of it is there.
+    joined: Option<(Place, u32)>,
     expected: Option<u32>,
     from: Option<ExpectedFrom>,
-    /// More that this kind of explanation has.
-    more: Map<String, Value>,
 }
 
 /// Who is not there, or does not do what others wait for.
@@ -73,8 +67,7 @@ struct Facts {
 struct Missing {
     what: Place,
     name: String,
-    presence: Last,
-    at: Option<Timestamp>,
+    seen: Sighting,
 }
 
 impl Code {
@@ -84,7 +77,6 @@ impl Code {
         Reason {
             code: self,
             severity,
-            certainty: Certainty::Seen,
             hold,
             look_at,
             text: text.into(),
@@ -117,19 +109,13 @@ impl Reason {
         Self { is_predicate: true, ..self }
     }
 
-    /// Whether it was found by looking at all others.
-    pub(crate) fn eliminated(self, is_eliminated: bool) -> Self {
-        let certainty = if is_eliminated { Certainty::Eliminated } else { self.certainty };
-        Self { certainty, ..self }
-    }
-
     pub(crate) fn tally(self, tally: Tally) -> Self {
         Self { tally: Some(tally), ..self }
     }
 
-    /// How many have joined, and how many should.
-    pub(crate) fn joined(self, joined: u32, expected: Option<u32>) -> Self {
-        Self { facts: Facts { joined: Some(joined), expected, ..self.facts }, ..self }
+    /// How many are there, and how many there should be.
+    pub(crate) fn joined(self, of: Place, joined: u32, expected: Option<u32>) -> Self {
+        Self { facts: Facts { joined: Some((of, joined)), expected, ..self.facts }, ..self }
     }
 
     /// How many there should be.
@@ -147,35 +133,11 @@ impl Reason {
         Self { facts: Facts { held: held.clone(), ..self.facts }, ..self }
     }
 
-    /// Another fact, under a name of its own.
-    pub(crate) fn fact(mut self, name: &str, fact: impl Serialize) -> Self {
-        let fact = serde_json::to_value(fact).unwrap_or_default();
-        self.facts.more.insert(name.to_owned(), fact);
-        self
-    }
-
-    /// Who is missing, and what was seen of them last.
-    pub(crate) fn misses(mut self, what: Place, names: &Names, presence: Last) -> Self {
+    /// Who is missing, and what was seen of each.
+    pub(crate) fn misses(mut self, what: Place, names: &Names, seen: impl Into<Sighting>) -> Self {
+        let seen = seen.into();
         let all = names.shown.iter().cloned();
-        self.facts.missing.extend(all.map(|name| Missing { what, name, presence, at: None }));
-        self
-    }
-
-    /// Nodes that are missing, each with what was seen of it.
-    pub(crate) fn misses_nodes(mut self, nodes: &[MissingNode]) -> Self {
-        self.facts.missing.extend(nodes.iter().map(|node| Missing {
-            what: Place::Node,
-            name: name_of(node),
-            presence: node.known_from.into(),
-            at: node.last_seen.map(|at| Timestamp(Duration::from_secs_f64(at))),
-        }));
-        self
-    }
-
-    /// When that was seen.
-    pub(crate) fn at(mut self, at: Timestamp) -> Self {
-        let all = self.facts.missing.iter_mut();
-        all.for_each(|missing| missing.at = missing.at.or(Some(at)));
+        self.facts.missing.extend(all.map(|name| Missing { what, name, seen: seen.clone() }));
         self
     }
 
@@ -190,37 +152,48 @@ impl Reason {
         self.then(&words::if_any(&format!("; {title}: "), names))
     }
 
-    /// Who is missing, under what was seen of them last, and when: `; never seen: node 2 and node 3`.
-    pub(crate) fn lacks_each(
+    /// [`Self::misses`] of some that were seen in several ways.
+    pub(crate) fn misses_each(
         mut self,
         what: Place,
-        all: impl IntoIterator<Item = (String, Last, Option<Timestamp>)>,
+        all: impl IntoIterator<Item = (String, Sighting)>,
     ) -> Self {
-        let mut by_presence: BTreeMap<Last, Vec<String>> = BTreeMap::new();
-        for (name, presence, at) in all {
-            by_presence.entry(presence).or_default().push(name.clone());
-            self.facts.missing.push(Missing { what, name, presence, at });
-        }
-        by_presence
-            .into_iter()
-            .fold(self, |reason, (last, names)| reason.and(last.words(), &Names::of(names)))
+        self.facts.missing.extend(all.into_iter().map(|(name, seen)| Missing { what, name, seen }));
+        self
     }
 
-    /// [`Self::and`] of those who are missing, which are also a fact of their own.
-    pub(crate) fn lacks(self, title: &str, field: &str, what: Place, names: &Names, presence: Last) -> Self {
-        self.and(title, names).fact(field, names).misses(what, names, presence)
+    /// Who is missing, under what was seen of them last: `; never seen: node 2 and node 3`.
+    pub(crate) fn lacks_each(self, what: Place, all: impl IntoIterator<Item = (String, Sighting)>) -> Self {
+        let all: Vec<_> = all.into_iter().collect();
+        let mut by_presence: BTreeMap<Presence, Vec<String>> = BTreeMap::new();
+        for (name, seen) in &all {
+            by_presence.entry(seen.presence).or_default().push(name.clone());
+        }
+        let told = by_presence.into_iter();
+        let told = told.fold(self, |reason, (last, names)| reason.and(last.words(), &Names::of(names)));
+        told.misses_each(what, all)
+    }
+
+    /// [`Self::and`] of those who are missing.
+    pub(crate) fn lacks(self, title: &str, what: Place, names: &Names, presence: Presence) -> Self {
+        self.and(title, names).misses(what, names, presence)
     }
 
     /// Names the processes that have ended.
     pub(crate) fn ended(self, ended: &Names) -> Self {
-        let ended_too = self.lacks("gone", "ended", Place::Rank, ended, Last::Closed);
-        Self { ended: ended.count(), ..ended_too }
+        Self { ended: ended.count(), ..self.lacks("gone", Place::Rank, ended, Presence::Closed) }
     }
 
     /// The other processes of a run in which some wait: those that wait elsewhere or nowhere.
     pub(crate) fn others(self, others: &Names) -> Self {
-        let is_eliminated = !others.is_empty();
-        self.lacks("not there", "others", Place::Rank, others, Last::Connected).eliminated(is_eliminated)
+        self.lacks("not there", Place::Rank, others, Presence::Connected)
+    }
+
+    /// Processes that are connected and have told no rank: `title` of them may be missing.
+    pub(crate) fn may_be(mut self, title: &str, candidates: Names) -> Self {
+        self.facts.candidates = candidates;
+        let names = words::if_any(&format!("; {title}: "), &self.facts.candidates);
+        self.then(&names)
     }
 
     /// Other runs have what it lacks.
@@ -239,7 +212,7 @@ impl Reason {
     /// Two jobs use the same keys.
     pub(crate) fn two_jobs(first: String, second: String, why: &str) -> Self {
         let text = format!("two jobs on one store: {first} and {second} ({why})");
-        Code::TwoJobs.says(text).fact("first", first).fact("second", second)
+        Code::TwoJobs.says(text).held(&Names::of([first, second]))
     }
 
     pub(crate) const CLAIMED: &str = "; two jobs on one store, two nodes with one rank, or a process of an \
@@ -252,7 +225,6 @@ impl Reason {
             .says(format!("{n} live processes have claimed {what}: {all}"))
             .and("the same is so of", others)
             .held(all)
-            .fact("first", all)
     }
 
     /// Whether it is a wait: reported only when it has lasted, and again with growing pauses.
@@ -269,29 +241,38 @@ impl Reason {
         }
     }
 
+    /// How sure it is: who was never seen, or does nothing that can be seen, is found by the others.
+    pub(crate) fn certainty(&self) -> Certainty {
+        let is_unseen = |Missing { seen, .. }: &Missing| {
+            matches!(seen.presence, Presence::NeverSeen | Presence::Unknown)
+                || seen.waits == Some(Waits::Nothing)
+        };
+        let is_seen = !self.facts.missing.iter().any(is_unseen);
+        if is_seen { Certainty::Seen } else { Certainty::Eliminated }
+    }
+
     /// What it was found from, for programs, with its code.
     pub(crate) fn facts(&self, epoch: Epoch) -> Value {
-        let Facts { held, missing, joined, expected, from, more } = &self.facts;
-        let missing = missing.iter().map(|Missing { what, name, presence, at }| {
-            json!({ "what": what, "name": name, "presence": presence, "at": at.map(|at| epoch.unix(at)) })
+        let Facts { held, missing, candidates, joined, expected, from } = &self.facts;
+        let missing = missing.iter().map(|Missing { what, name, seen }| {
+            let behind = seen.behind.as_ref().map(|(_, seen)| json!({ "is": seen.presence }));
+            json!({
+                "what": what,
+                "name": name,
+                "presence": { "is": seen.presence, "waits": seen.waits, "behind": behind },
+                "at": seen.at.map(|at| epoch.unix(at)),
+            })
         });
-        let mut facts = more.clone();
-        let all = json!({
+        let (of, joined) = joined.unzip();
+        json!({
             "code": self.code.name(),
             "held": held,
             "missing": missing.collect::<Vec<_>>(),
+            "candidates": candidates,
+            "of": of,
             "joined": joined,
             "expected": expected,
             "from": from,
-        });
-        if let Value::Object(all) = all {
-            facts.extend(all);
-        }
-        facts.into()
+        })
     }
-}
-
-/// Its name, or its rank.
-pub(crate) fn name_of(node: &MissingNode) -> String {
-    node.name.clone().unwrap_or_else(|| format!("node {}", node.rank.unwrap_or_default()))
 }

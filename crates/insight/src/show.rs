@@ -12,9 +12,7 @@ use super::missing::missing;
 use super::run::{RunKey, TrackedRun};
 use super::summary::{nodes, rank_grid, summary};
 use super::watch::StoreWatch;
-use rallypoint_api::{
-    MissingNode, Run, RunKind, RunList, RunSummary, Severity, TimelineEvent, Wait, WaitList,
-};
+use rallypoint_api::{Run, RunKind, RunList, RunSummary, Severity, TimelineEvent, Wait, WaitList};
 use rallypoint_protocol::ids::{ShownKey, Timestamp};
 use rallypoint_store::WaitView;
 
@@ -117,9 +115,7 @@ impl Documents<'_> {
                 (RunKind::Announced, Some(gate)) => announced::nodes(gate, &plan, epoch),
                 _ => nodes(run, epoch),
             },
-            missing: missing
-                .map(|node| MissingNode { last_seen: node.last_seen.map(|at| epoch.0 + at), ..node })
-                .collect(),
+            missing: missing.map(|node| node.shown(epoch)).collect(),
             rank_grid: rank_grid(run, &jobs.links, epoch),
             waits: watch.map(|watch| self.waits_of(watch, run.key())).unwrap_or_default(),
             explanations: log.about(Some(run.key())),

@@ -54,12 +54,22 @@ impl<T> Past<T> {
     }
 }
 
-/// The names in a field of what is said; of those that are missing, who was never seen.
-pub fn names(facts: &Value, field: &str) -> Vec<String> {
-    let unseen = facts[field].as_array().into_iter().flatten();
-    let unseen = unseen.filter(|who| who["presence"]["is"] == "never_seen").map(|who| &who["name"]);
-    let shown = facts[field]["shown"].as_array().into_iter().flatten();
-    shown.chain(unseen).filter_map(Value::as_str).map(str::to_owned).collect()
+/// The names of those who are missing, of whom this was seen last; none: whatever was.
+pub fn missing(facts: &Value, presence: Option<&str>) -> Vec<String> {
+    let all = facts["missing"].as_array().into_iter().flatten();
+    let those = all.filter(|who| presence.is_none_or(|is| who["presence"]["is"] == is));
+    those.filter_map(|who| who["name"].as_str()).map(str::to_owned).collect()
+}
+
+/// The first of those who are held up.
+pub fn held(facts: &Value) -> Vec<String> {
+    let shown = facts["held"]["shown"].as_array().into_iter().flatten();
+    shown.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// How many are held up.
+pub fn waiters(facts: &Value) -> usize {
+    held(facts).len() + facts["held"]["more"].as_u64().unwrap_or_default() as usize
 }
 
 pub fn number(facts: &Value, field: &str) -> usize {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from expected import missing_words, waits_since
@@ -23,11 +22,17 @@ NODE = r"[\w-]+ \([\d.]+\)"
 """As the native rendezvous names one."""
 NODES = rf"((?:{NODE}(?:, rank \d+)?(?:, | and )?)+)"
 ABSENT, DEAD, THERE, QUIET, OVER = "absent", "dead", "there", "quiet", "over"
-MEANS = {"absent": ABSENT, "ended": DEAD, "gone": OVER, "there": THERE, "unplaced": THERE, "quiet": QUIET}
-TABLE = Path(__file__).parents[3] / "crates/insight/src/testing/claims.txt"
-CLAIMS = {name: MEANS.get(claim, "") for name, claim in (line.split() for line in TABLE.read_text().splitlines() if line[0] != "#")}
-CLAIMS |= {"lost_cut_off.nodes": QUIET, "lost_taken_out.nodes": QUIET, "lost_taken_out.by": THERE, "lost.nodes": DEAD}
-"""What each field of the facts says of the names in it, as the judge of the simulator and of truth schedules has it."""
+MEANS = {
+    "never_seen": ABSENT,
+    "closed": DEAD,
+    "unreachable": QUIET,
+    "connected": THERE,
+    "silent": QUIET,
+    "away": QUIET,
+    "left": OVER,
+    "taken_out": QUIET,
+}
+"""What each presence says of those in the facts that are missing."""
 NOTES = ("run_", "ranks_", "nodes_", "lost", "waiting", "stands_by", "gave_up", "exit_", "round_", "pods_")
 """Codes that are judged although they are only good to know."""
 IN_WORDS: list[tuple[str, str]] = [
@@ -84,12 +89,11 @@ class Judge:
 
     def job_of_process(self, facts: dict[str, Any]) -> Job | None:
         """A process that hosts a store at home, and that nobody has come for, is of no run yet."""
-        host = facts.get("host", "")
-        return next((job for job in self.record.jobs if isinstance(host, str) and self.named(job, host)), None)
+        return next((job for job in self.record.jobs for host in facts["held"]["shown"] if self.named(job, host)), None)
 
     def job_of_link(self, facts: dict[str, Any]) -> Job | None:
         """Links belong to pods, and to no run."""
-        names = [*facts.get("links", {}).get("shown", []), facts.get("relay", "")]
+        names = [who["name"] for who in facts["missing"]] + facts["held"]["shown"]
         return next((job for job in self.record.jobs if any(name.startswith(job.plan.run_id + "-") for name in names)), None)
 
     def all(self) -> None:
@@ -114,7 +118,9 @@ class Judge:
 
     def sentence(self, said: dict[str, Any]) -> None:
         at, text, facts, code = said["at"], said["text"], said["facts"], said["code"]
-        code += "_cut_off" if facts.get("cut_off") else "_taken_out" if code == "lost" and "by" in facts else ""
+        seen = {who["presence"]["is"] for who in facts["missing"]}
+        if code == "lost":
+            code += "_cut_off" if "unreachable" in seen else "_taken_out" if "taken_out" in seen else ""
         job = self.job_of(said["run_id"]) or self.job_of_link(facts) or self.job_of_process(facts)
         if not job:
             self.find(at, f"unknown run: {text}", f"run {said['run_id']}")
@@ -123,13 +129,13 @@ class Judge:
         faults = self.kinds if job is self.record.job else self.kinds & {"reset"} if job.plan.shares else set()
         if code in ONLY_WITH and not faults & ONLY_WITH[code]:
             self.find(at, f"no cause for {code}: {text}", f"cause {code}")
-        for name, value in facts.items():
-            claim = CLAIMS.get(f"{code}.{name}", CLAIMS.get(name, ""))
-            value = value.get("shown", []) if isinstance(value, dict) else value
-            lacks = [who for who in value if isinstance(who, dict)] if name == "missing" else []
-            unseen = [who["name"] for who in lacks if who["presence"]["is"] == "never_seen"]
-            shown = unseen or (value if isinstance(facts[name], dict) else [value] if isinstance(value, str) else [])
-            for each in shown if claim else []:
+        claims = [(who["name"], MEANS.get(who["presence"]["is"], "")) for who in facts["missing"]]
+        claims += [(name, THERE) for name in facts["candidates"]["shown"]]
+        claims += [(name, THERE) for name in facts["held"]["shown"] if code not in ("gave_up", "run_closed", "join_refused")]
+        # One of those that have told no rank may be it.
+        may_be = code == "waiting" and bool(facts["candidates"]["shown"])
+        for each, claim in claims:
+            if claim and not (claim == ABSENT and may_be):
                 self.claim(job, each, claim, at, said)
         for pattern, claim in IN_WORDS if job.plan.mode == "native" else []:
             for names in re.findall(pattern, text):
@@ -143,7 +149,7 @@ class Judge:
 
     def remedy(self, job: Job, said: dict[str, Any]) -> None:
         """Who was there once needs no advice how to start."""
-        kind = "rank" if said["facts"].get("place") == "rank" or "came" in said["facts"] else "agent"
+        kind = "rank" if any(who["what"] in ("rank", "process") for who in said["facts"]["missing"]) else "agent"
         places = range((job.plan.nodes + ("more-nodes" in self.kinds)) * (job.plan.procs if kind == "rank" else 1))
         before = [each for each in job.of(kind) if self.came(each) < said["at"] - GRACE]
         came = {each.rank if kind == "rank" else each.node for each in before if each.alive(said["at"]) or self.is_known_dead(job, each)}
@@ -159,17 +165,13 @@ class Judge:
         return agent.kind == "agent" and any(each.alive(agent.ended or 0) for each in others)
 
     def whereabouts(self, job: Job, said: dict[str, Any]) -> None:
-        facts = said["facts"]
-        where, target = facts.get("presence"), facts.get("who")
-        if said["code"] != "waiting" or not where or not isinstance(target, str):
+        if said["code"] != "waiting":
             return
-        claim = {"never_seen": ABSENT, "closed": DEAD, "connected": THERE}
-        if where["is"] in claim and not (where["is"] == "never_seen" and facts["candidates"]["shown"]):
-            self.claim(job, target, claim[where["is"]], said["at"], said)
-        if where["is"] == "closed" and not job.plan.relay and (found := self.named(job, target)):
-            ended = [process.ended for process in found if process.ended and process.ended < said["at"] + 0.5]
-            if ended and min(abs(said["at"] - end - where["for_seconds"]) for end in ended) > GRACE + 1:
-                self.find(said["at"], f"off by {min(said['at'] - end - where['for_seconds'] for end in ended):.0f} s: {said['text']}")
+        for who in said["facts"]["missing"]:
+            is_timed = who["presence"]["is"] == "closed" and who["at"] is not None and not job.plan.relay
+            ended = [process.ended for process in self.named(job, who["name"]) if process.ended and process.ended < said["at"] + 0.5]
+            if is_timed and ended and min(abs(end - who["at"]) for end in ended) > GRACE + 1:
+                self.find(said["at"], f"off by {min(who['at'] - end for end in ended):.0f} s: {said['text']}")
 
     def times(self, job: Job, said: dict[str, Any]) -> None:
         """Everything has happened since the play began, and what closed, closed when it ended."""
@@ -181,12 +183,6 @@ class Judge:
             happened = said["since"] if not said["holds"] else said["at"]
             if ended and min(abs(base - end - seconds(tuple(found))) for end in ended for base in (happened, said["at"])) > GRACE:
                 self.find(said["at"], f"closed at another time: {said['text']}")
-        since = said["facts"].get("since")
-        if said["code"] == "ranks_ended" and isinstance(since, float):
-            names = said["facts"]["ranks"]["shown"]
-            ended = [each.ended for name in names for each in self.named(job, name) if each.ended]
-            if ended and min(abs(said["at"] - end - since) for end in ended) > GRACE:
-                self.find(said["at"], f"ended at another time ({said['at'] - min(ended):.0f} s ago): {said['text']}")
 
     def endings(self, job: Job, said: dict[str, Any]) -> None:
         at, text = said["since"], said["text"]
@@ -279,20 +275,14 @@ class Judge:
             said["text"],
             said["facts"],
         )
-        kind = "rank" if "ranks" in facts or job.plan.is_bare else "agent"
-        number = (
-            facts.get("left")
-            if code == "ranks_ended" or code == "lost" and "left" in facts
-            else facts.get("joined")
-            if code != "waiting"
-            else None
-        )
+        kind = "rank" if facts["of"] in ("rank", "process") or job.plan.is_bare else "agent"
+        number = None if code in ("waiting", "waiting_at_barrier", "exit_barrier", "run_finished", "pods_idle") else facts["joined"]
         if number is None and (found := re.search(r"(\d+) of \d+ nodes? ha(?:s|ve) joined", text)):
             number = int(found[1])
         low, high = self.counts(job, at, kind)
         later = r"round ([1-9])" if job.plan.mode == "c10d" else r"round ([2-9]|\d\d)"
         is_changing = bool(self.kinds & {"well", "again", "all-again"})
-        if "by" in facts or is_changing or re.search(later, text):
+        if "taken out" in text or is_changing or re.search(later, text):
             low = 0  # who has finished does not join again, and others do after a while
         if isinstance(number, int) and not (low <= number <= high) and not self.kinds & {"twin", "wrong-rank", "more-nodes"}:
             self.find(at, f"it says {number}, and there were {low} to {high}: {text}", f"number {code} {number}")
@@ -317,7 +307,9 @@ class Judge:
                 self.find(at, f"{ranks['joined']} ranks are shown: {ranks}", f"ranks > {ranks['joined']}")
             if ranks and run["state"] == "running" and not self.kinds & {"reset", "restart", "twin", "wrong-rank", "more-nodes"}:
                 low = sum(
-                    each.met is not None and each.met < at - LOOKS_BACK and each.alive(at + 1) for each in job.processes if each.kind == "rank"
+                    each.met is not None and each.met < at - LOOKS_BACK and each.alive(at + 1)
+                    for each in job.processes
+                    if each.kind == "rank"
                 )
                 if ranks["connected"] < low:
                     self.find(
@@ -376,7 +368,7 @@ class Judge:
         """Without a fault there is a warning only while somebody waits for what comes late."""
         for event in self.record.events:
             at, job = event["at"], self.job_of(event["run_id"])
-            if job and job.plan.do == "group" and event["code"] == "waiting" and "others" in event["facts"]:
+            if job and job.plan.do == "group" and event["code"] == "waiting" and "not there" in event["text"]:
                 continue  # rank 0 makes it later
             if (
                 job

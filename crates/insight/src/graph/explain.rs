@@ -7,8 +7,8 @@ use super::processes::{Graph, WAITS_SHOWN};
 use super::root::Root;
 use super::wanted::{ExpectedWriter, Wanted, sub_group_of, wanted};
 use crate::presence::{But, Place, Presence, SAME_WORLD_SIZE, Sighting};
-use crate::reason::words::{ENDED, OTHER_PORT, SAME_GROUPS, clients, has, have, if_some, of_ranks, of_whole};
-use crate::reason::{Code, Finding, Hold, Last, Names, Reason};
+use crate::reason::words::{ENDED, OTHER_PORT, SAME_GROUPS, clients, if_some};
+use crate::reason::{Code, Finding, Hold, Names, Reason};
 use crate::run::{Meeting, RunKey, TrackedNode, TrackedRun};
 use crate::watch::Waiting;
 use rallypoint_api::{RunKind, Seen, Severity};
@@ -31,11 +31,11 @@ const TOGETHER: &str = "look why the first of them ended; what has come again ca
                         restart all agents, or all ranks, of the job together";
 
 /// Waits at a store-based barrier, or in a sub-group.
-pub(super) fn in_group(what: &str, n: usize, waited: Elapsed, ended: &Names, others: &Names) -> Reason {
+pub(super) fn in_group(what: &str, who: &Names, waited: Elapsed, ended: &Names, others: &Names) -> Reason {
     Code::Waiting
-        .says(format!("{} {waited} for {what}", clients(n)))
+        .says(format!("{} {waited} for {what}", clients(who.count())))
         .look_at(NOT_REACHED)
-        .fact("waiters", n)
+        .held(who)
         .ended(ended)
         .others(others)
 }
@@ -103,7 +103,8 @@ impl Graph<'_> {
         }
         let mut told: Vec<_> = groups
             .into_iter()
-            .filter_map(|((key, number, mut about), group)| {
+            .filter_map(|((key, number, mut about), mut group)| {
+                group.waits.sort_unstable();
                 let run = self.runs.get(&key)?;
                 let waits = || group.waits.iter().filter_map(|conn| self.store.waits.get(conn));
                 let meeting = self.meeting(*group.waits.first()?, run);
@@ -154,8 +155,7 @@ impl Graph<'_> {
                 let members = Names::of(members.iter().map(|&member| self.who(member)));
                 let reason = Code::WaitCycle
                     .says(format!("deadlock for {waited}: each waits for the next: {members}"))
-                    .held(&members)
-                    .fact("members", &members);
+                    .held(&members);
                 Some(if *is_elastic { reason.look_at(TORCH_2_15) } else { reason })
             }
             Root::Counting { host, counted } => {
@@ -184,12 +184,11 @@ impl Graph<'_> {
         asked: &Wanted,
         seen: &Sighting,
     ) -> Option<Reason> {
-        let Sighting { presence, behind, but, candidates } = seen;
         let who = self.writer(Some(run), *waits.first()?, asked)?;
         let (is_unseen, is_plain) = (seen.is_unseen(), seen.is_plain());
         let is_static = run.kind() == RunKind::Static;
         let (gone, missing) = match asked.writer {
-            ExpectedWriter::Rank(_) if *but == Some(But::MetBefore) && meeting.replaced.is_empty() => {
+            ExpectedWriter::Rank(_) if seen.but == Some(But::MetBefore) && meeting.replaced.is_empty() => {
                 Default::default()
             }
             ExpectedWriter::Rank(rank) => self.absent(run, meeting, rank),
@@ -220,37 +219,36 @@ impl Graph<'_> {
         // Another meeting is in no bar, and an address that was dropped counts twice or not at all.
         let is_shown = meeting.number == run.world().shown().number && !meeting.has_dropped();
         let of = Some(meeting).filter(|_| is_shown && matches!(asked.writer, ExpectedWriter::Rank(_)));
-        let published = if_some(of, |of| format!("{} published; ", of_ranks(of.joined(), of.size)));
-        let is_untold = matches!(presence, Presence::NeverSeen | Presence::Unknown);
+        let published = if_some(of, |of| format!("{} published; ", Place::Rank.have(of.joined(), of.size)));
+        let is_untold = matches!(seen.presence, Presence::NeverSeen | Presence::Unknown);
         let look_at = match () {
             () if !staying.is_empty() => TOGETHER,
             () if !elsewhere.is_empty() => OTHER_PORT,
-            () if is_untold && is_plain && behind.is_none() && !ended.is_empty() => ENDED,
+            () if is_untold && is_plain && seen.behind.is_none() && !ended.is_empty() => ENDED,
             () => seen.look_at(place),
         };
         let waited = Elapsed(self.now.since(*since));
         let waiting = counted(waits.len(), "process waits", "processes wait");
         let reason = Code::Waiting
-            .says(format!("{published}for {waited} waiting for {who}: {seen}"))
+            .says(format!("{published}for {waited} waiting for {who}: {}", seen.says(self.now)))
             .look_at(look_at)
-            .eliminated(seen.is_eliminated())
-            .fact("who", &who)
-            .fact("place", place)
-            .fact("presence", presence)
-            .fact("behind", behind)
-            .fact("but", but)
-            .fact("candidates", candidates)
-            .fact("waiters", waits.len())
-            .misses(place, &Names::of([who]), Last::from(presence))
-            .lacks("gone too", "gone", place, &gone, Last::Closed)
-            .lacks("not published either", "missing", place, &missing, Last::NeverSeen)
-            .lacks("in the attempt before", "staying", place, &staying, Last::Connected)
-            .lacks("connected and ended without telling who they are", "ended", place, &ended, Last::Closed)
+            .held(&Names::of_some(waits, |conn| self.who(*conn)))
+            .misses(place, &Names::of([who]), seen.clone())
+            .lacks("gone too", place, &gone, Presence::Closed)
+            .lacks("not published either", place, &missing, Presence::NeverSeen)
+            .lacks("in the attempt before", place, &staying, Presence::Connected)
+            .lacks(
+                "connected and ended without telling who they are",
+                Place::Process,
+                &ended,
+                Presence::Closed,
+            )
             .and("in another store", &elsewhere)
             .then(&format!("; {waiting} for {}", asked.what));
-        let mut reason = if let Some(of) = of { reason.joined(of.joined(), of.size) } else { reason };
+        let mut reason =
+            if let Some(of) = of { reason.joined(Place::Rank, of.joined(), of.size) } else { reason };
         reason.plain = is_plain.then_some(place);
-        reason.lacks_node = is_node && *presence == Presence::NeverSeen;
+        reason.lacks_node = is_node && seen.presence == Presence::NeverSeen;
         Some(reason)
     }
 
@@ -273,7 +271,8 @@ impl Graph<'_> {
             (None, _) => members.to_string(),
         };
         let waited = Elapsed(self.now.since(*since));
-        let reason = in_group(&what, waits.len(), waited, &ended, &others);
+        let who = Names::of_some(waits, |conn| self.who(*conn));
+        let reason = in_group(&what, &who, waited, &ended, &others);
         let reason = reason.and("have published there", &published);
         if is_of_groups { reason.look_at(SAME_GROUPS) } else { reason }
     }
@@ -282,10 +281,8 @@ impl Graph<'_> {
     fn gone_without_role(&self, run: &TrackedRun, asked: u32) -> Names {
         let is_without = |rank: u32| rank != asked && !run.round().roles.contains(&rank);
         let dead = run.participants().filter(|node| node.rank.is_some_and(is_without));
-        let gone = dead.filter_map(|node| Some((node, node.gone.filter(|_| node.is_dead())?)));
-        Names::of_some(gone, |(node, at)| {
-            format!("{} ({})", node.label(), Presence::gone(Elapsed(self.now.since(at)), node.is_cut_off))
-        })
+        let gone = dead.filter_map(|node| Some((node, node.gone_as().filter(|_| node.is_dead())?)));
+        Names::of_some(gone, |(node, gone)| format!("{} ({})", node.label(), gone.says(self.now)))
     }
 
     /// What is said of a host that counts who comes, and of those that wait for it. `waiters` has the host.
@@ -329,10 +326,10 @@ impl Graph<'_> {
         let passed = run.filter(|_| !missing.is_empty()).map(|run| self.ended_near(run, |_| true));
         let passed = passed.unwrap_or_default();
         let connected = if asks_for_more {
-            let connected = have(came.clients as usize, "process", "processes");
+            let connected = Place::Process.have(came.clients, None);
             format!("{connected}, as many as the others count on, so it counts on more")
         } else {
-            format!("{} {}", of_whole(came.clients, expected), has(came.clients as usize))
+            Place::Process.have(came.clients, expected)
         };
         let host_label = self.host_label(host, run);
         // The others may have waited for longer.
@@ -356,17 +353,18 @@ impl Graph<'_> {
         let reason = Code::Waiting
             .says(text)
             .look_at(look_at)
-            .expects(expected)
-            .fact("host", &host_label)
-            .fact("connected", came.clients)
-            .fact("waiters", others)
-            .lacks("gone", "gone", place, &gone, Last::Closed)
-            .lacks(title, "missing", place, &missing, Last::NeverSeen)
-            .and("connected, and told no rank", &silent)
-            .fact("silent", &silent)
-            .lacks("connected and ended without publishing anything", "passed", place, &passed, Last::Closed)
-            .and("in another store", &elsewhere)
-            .eliminated(!missing.is_empty());
+            .held(&Names::of([host_label]))
+            .joined(Place::Process, came.clients, expected)
+            .lacks("gone", place, &gone, Presence::Closed)
+            .lacks(title, place, &missing, Presence::NeverSeen)
+            .may_be("connected, and told no rank", silent)
+            .lacks(
+                "connected and ended without publishing anything",
+                Place::Process,
+                &passed,
+                Presence::Closed,
+            )
+            .and("in another store", &elsewhere);
         Some(reason.then(&waits))
     }
 
@@ -398,8 +396,8 @@ impl Graph<'_> {
         }
         let found = by_run.into_iter().filter_map(|(id, waits)| {
             let since = waits.iter().map(|wait| wait.since).min()?;
-            let (run_id, waiters) = (id.to_string(), waits.len());
-            let (waiting, waited) = (clients(waiters), Elapsed(self.now.since(since)));
+            let run_id = id.to_string();
+            let (waiting, waited) = (clients(waits.len()), Elapsed(self.now.since(since)));
             let reason = Code::StoreReset
                 .says(format!(
                     "{waiting} {waited} for the rendezvous state of run {run_id}, which was dropped: an \
@@ -411,7 +409,7 @@ impl Graph<'_> {
                     "a node that joins writes it again, and the others join it; if none is to come, restart \
                      all agents of the job together",
                 )
-                .fact("waiters", waiters);
+                .held(&Names::of_some(&waits, |wait| self.who(wait.view.conn)));
             let evidence = waits.iter().take(WAITS_SHOWN).map(|wait| self.evidence(wait.view.conn, wait));
             let key = Some(self.store.key_of(&id)).filter(|key| self.runs.contains_key(key));
             Some((key, Finding::new(reason, run_id, since).seen(evidence)))
@@ -438,8 +436,7 @@ impl Graph<'_> {
             let says =
                 format!("{who} waited for {what}, was answered {ago} ago, and has asked for nothing since");
             let nodes = Names::of([who.clone()]);
-            let reason =
-                Code::NodeSilent.says(says).fact("nodes", &nodes).misses(place, &nodes, Last::Silent);
+            let reason = Code::NodeSilent.says(says).misses(place, &nodes, Presence::Silent.at(since));
             Some((Some(run), Finding::new(reason, who, since).seen([self.evidence(conn, wait)])))
         });
         found.collect()
@@ -494,10 +491,7 @@ impl Graph<'_> {
             let silent_for = Elapsed(self.now.since(heard));
             let reason = Code::NodeSilent
                 .says(format!("{nodes}: connected, last heartbeat {silent_for} ago{out}"))
-                .fact("nodes", &nodes)
-                .fact("silent", silent_for)
-                .misses(Place::Node, &nodes, Last::Silent)
-                .at(heard);
+                .misses(Place::Node, &nodes, Presence::Silent.at(heard));
             let reason = if is_told { reason.hold(Hold::Lasting) } else { reason };
             let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
             Some(Finding::new(reason, about, since).seen(heard_of))

@@ -1,6 +1,7 @@
 //! Waits for keys of the program, and for groups on a store with a prefix of its own.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt::{self, Display, Formatter};
 
 use super::explain::{NOT_REACHED, in_group};
 use super::processes::Graph;
@@ -8,13 +9,40 @@ use super::wanted::{ExpectedWriter, wanted};
 use crate::presence::Presence;
 use crate::reason::rules::RESET;
 use crate::reason::words::{SLIP, has, have_waited, if_some};
-use crate::reason::{Absence, Code, Evidence, Finding, Names, Reason};
+use crate::reason::{Code, Evidence, Finding, Names, Reason};
 use crate::run::{Meeting, RunKey, TrackedRun};
 use crate::watch::{Beside, Client, Passed, Waiting, process};
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{KeyPattern, below_own_prefix, classify, published_by};
 use rallypoint_store::KeyPast;
+
+/// Why a key of a program is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Absence {
+    /// Nobody has written it.
+    NotWritten,
+    /// It was written and deleted, or it is not known any more whether it was.
+    NotThere,
+    /// A client deleted it, or took its last item.
+    Deleted,
+    /// The connection of the process that publishes it closed so long ago.
+    WriterGone(Elapsed),
+    /// An operator reset the store so long ago: it may have been there before.
+    Reset(Elapsed),
+}
+
+impl Display for Absence {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotWritten => f.write_str("which nobody has written"),
+            Self::NotThere => f.write_str("which does not exist"),
+            Self::Deleted => f.write_str("which was there: a client deleted it, or took its last item"),
+            Self::WriterGone(ago) => write!(f, "whose writer's connection closed {ago} ago"),
+            Self::Reset(ago) => write!(f, "which does not exist; an operator reset the store {ago} ago"),
+        }
+    }
+}
 
 const SAME_PREFIX: &str = "if these are processes of one job, give them all the same prefix; else look for \
                            processes that have not reached this call, or have ended";
@@ -35,7 +63,6 @@ fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: O
         .says(format!("{who} {waits} {waited} for `{key}`, {absence}"))
         .look_at(look_at)
         .held(who)
-        .fact("who", who)
         .exists(similar)
 }
 
@@ -111,7 +138,7 @@ impl Graph<'_> {
             let reason = if run.is_some() {
                 let what =
                     format!("an agent that leads them (is_host=1): {who} ask for `{about}`, {absence}");
-                in_group(&what, who.count(), waited, &none, &none)
+                in_group(&what, &who, waited, &none, &none)
             } else {
                 for_key(&about, &who, waited, absence, None)
             };
@@ -179,7 +206,6 @@ impl Graph<'_> {
                     ShownKey(prefix)
                 ))
                 .look_at(if are_apart { SAME_PREFIX } else { NOT_REACHED })
-                .fact("waiters", who.count())
         } else if let Some(barrier) = barrier_of(key, size) {
             let size = size.and_then(|size| u32::try_from(size).ok());
             let of = if_some(size, |size| format!(" of {size}"));
@@ -187,10 +213,8 @@ impl Graph<'_> {
             let arrived = members.first()?.1.view.arrived;
             let reached =
                 if_some(arrived, |arrived| format!(", which {arrived} {} reached", has(arrived as usize)));
-            Code::WaitingAtBarrier
-                .says(format!("{who} {waits} {waited} at the barrier `{barrier}`{of}{reached}"))
-                .fact("who", &who)
-                .fact("arrived", arrived)
+            let text = format!("{who} {waits} {waited} at the barrier `{barrier}`{of}{reached}");
+            Code::WaitingAtBarrier.says(text)
         } else {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
             let similar = similar.map(|key| ShownKey(key).to_string());
@@ -213,8 +237,7 @@ impl Graph<'_> {
         let others = self.store.clients.iter().filter(is_other).map(|(&conn, it)| (it.label(), conn));
         let others: BTreeMap<String, ConnId> = others.collect();
         let ended = self.passed_since(since).map(|Passed { closed, .. }| {
-            let gone = Presence::gone(Elapsed(self.now.since(closed.at)), false);
-            format!("{} ({gone})", closed.who)
+            format!("{} ({})", closed.who, Presence::Closed.at(closed.at).says(self.now))
         });
         let others = Names::of_some(others, |(label, conn)| self.elsewhere_doing(&label, conn, None));
         (Names::of(ended), others)

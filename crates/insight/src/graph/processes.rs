@@ -12,7 +12,7 @@ use crate::reason::{Evidence, Names};
 use crate::run::{Meeting, Membership, RunKey, TrackedNode, TrackedRun, with_pid};
 use crate::watch::{Client, CountedRanks, StoreWatch, Waiting};
 use rallypoint_api::{RunKind, Seen};
-use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
+use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
 use rallypoint_store::WaitView;
 
 /// Waits that are kept as evidence of one explanation.
@@ -246,7 +246,7 @@ impl Graph<'_> {
     /// The ranks of a run whose processes are gone, or its processes that have told no rank.
     pub(super) fn ended_ranks(&self, run: &TrackedRun, meeting: &Meeting) -> Names {
         let gone = |who: String, at: Timestamp, is_cut_off| {
-            format!("{who} ({})", Presence::gone(Elapsed(self.now.since(at)), is_cut_off))
+            format!("{who} ({})", Presence::gone(is_cut_off).at(at).says(self.now))
         };
         if run.world().is_unnamed() {
             return Names::of_some(run.ended_unnamed(), |it| gone(run.process_label(it), it.at, false));
@@ -257,8 +257,8 @@ impl Graph<'_> {
 
     /// A process that does not wait where others do, with what it does.
     pub(super) fn elsewhere_doing(&self, who: &str, conn: ConnId, run: Option<&TrackedRun>) -> String {
-        let waits = self.waits_for(conn, run).unwrap_or_else(|| self.without_wait(conn, run));
-        format!("{who} ({waits})")
+        let seen = self.waits_for(conn, run).unwrap_or_else(|| self.without_wait(conn, run));
+        format!("{who} ({})", seen.says(self.now))
     }
 
     /// Who has published below the sub-groups of these waits and has none of them.

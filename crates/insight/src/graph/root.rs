@@ -7,7 +7,7 @@ use crate::conditions::at_exit;
 use crate::presence::{But, Presence, Sighting};
 use crate::reason::Names;
 use crate::run::{RunKey, TrackedNode, TrackedRun};
-use rallypoint_protocol::ids::{ConnId, Elapsed};
+use rallypoint_protocol::ids::ConnId;
 use rallypoint_store::Counted;
 
 /// One wait, followed to its root.
@@ -110,7 +110,7 @@ impl Graph<'_> {
         let mut at = start;
         // What the one before in the chain waits for, once that is a known process.
         let mut asked: Option<Wanted> = None;
-        let dropped = |conn| Sighting::from(self.idle(conn)).but(But::Dropped { replaced: Names::default() });
+        let dropped = |conn| self.idle(conn).but(But::Dropped { replaced: Names::default() });
         loop {
             let wait = self.wait_of(at, run);
             if let Some(counted) = wait.and_then(|wait| wait.view.counted) {
@@ -123,13 +123,13 @@ impl Graph<'_> {
                 (Some(next), Some(key), asked) => {
                     if let (ExpectedWriter::Unknown, Some(asked)) = (&next.writer, asked) {
                         let away = self.away_from(self.store.clients.get(&at).map(|client| client.peer));
-                        let seen = away.or_else(|| self.waits_for(at, run)).unwrap_or(Presence::Unknown);
-                        return root(asked, seen.into());
+                        let seen = away.or_else(|| self.waits_for(at, run));
+                        return root(asked, seen.unwrap_or_else(|| Presence::Unknown.into()));
                     }
                     (next, key)
                 }
                 // A process for which others wait, and which waits for nothing.
-                (_, _, Some(asked)) => return root(asked, self.without_wait(at, run).into()),
+                (_, _, Some(asked)) => return root(asked, self.without_wait(at, run)),
                 (..) => return root(wanted(b""), Presence::Unknown.into()),
             };
             if let Some(from) = path.iter().position(|&member| member == at) {
@@ -137,16 +137,16 @@ impl Graph<'_> {
             }
             path.push(at);
             if matches!(next.writer, ExpectedWriter::Node(_)) && Self::is_copy(at, run) {
-                let presence = match self.find(run, start, &next) {
-                    Some(Found::Gone(gone)) => Presence::gone(Elapsed(self.now.since(gone)), false),
+                let seen = match self.find(run, start, &next) {
+                    Some(Found::Gone(gone)) => Presence::Closed.at(gone),
                     Some(Found::There(conn)) => self.idle(conn),
-                    None => Presence::Unknown,
+                    None => Presence::Unknown.into(),
                 };
-                return root(next, Sighting::from(presence).but(But::MetBefore));
+                return root(next, seen.but(But::MetBefore));
             }
             let is_past = next.is_of_another_round(run);
             if let Some(but) = run.filter(|_| !is_past).and_then(|run| Self::without_ranks(run, key)) {
-                return root(next, Sighting::from(Presence::idle(None)).but(but));
+                return root(next, Sighting::idle(None).but(but));
             }
             let host = run.and_then(|run| run.world().host).filter(|host| !path.contains(host));
             match self.find(run, start, &next) {
@@ -164,10 +164,9 @@ impl Graph<'_> {
                     return root(next, seen.unwrap_or_else(|| Presence::Unknown.into()));
                 }
                 Some(Found::Gone(gone)) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
-                    let for_seconds = Elapsed(self.now.since(gone));
                     let node = run.and_then(|run| next.node(run));
                     let is_cut_off = node.is_some_and(|node| node.is_cut_off);
-                    return root(next, Presence::gone(for_seconds, is_cut_off).into());
+                    return root(next, Presence::gone(is_cut_off).at(gone));
                 }
                 Some(Found::There(conn))
                     if run.is_some_and(|run| {
@@ -179,7 +178,7 @@ impl Graph<'_> {
                 }
                 Some(Found::There(conn)) => {
                     if let Some(but) = run.and_then(|run| self.made_otherwise(run, start, key)) {
-                        return root(next, Sighting::from(self.idle(conn)).but(but));
+                        return root(next, self.idle(conn).but(but));
                     }
                     at = conn;
                     asked = Some(next);
@@ -237,7 +236,12 @@ impl Graph<'_> {
                 if counted.clients == 1 { "has" } else { "have" }
             ),
             Root::At { asked, seen } => {
-                format!("{} must come from {}: {seen}", asked.what, self.writer(run, conn, asked)?)
+                format!(
+                    "{} must come from {}: {}",
+                    asked.what,
+                    self.writer(run, conn, asked)?,
+                    seen.says(self.now)
+                )
             }
             Root::Cycle { members, .. } => {
                 format!(

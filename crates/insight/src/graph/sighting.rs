@@ -8,12 +8,12 @@ use std::time::Duration;
 use super::processes::Graph;
 use super::wanted::{ExpectedWriter, Wanted, wanted};
 use crate::expect::Plan;
-use crate::presence::{Behind, But, NODE, Presence, Sighting, Waits};
+use crate::presence::{But, NODE, Presence, Sighting, Waits};
 use crate::reason::Names;
 use crate::run::{Meeting, Membership, RankInfo, TrackedNode, TrackedRun};
 use crate::watch::{Client, Passed, Waiting};
 use rallypoint_api::RunKind;
-use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
+use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{AddressKind, KeyPattern, RendezvousPart, classify};
 
 /// The process that is to write a key.
@@ -27,6 +27,12 @@ pub(super) enum Found {
 /// The processes of these connections.
 fn processes_of<'c>(clients: impl IntoIterator<Item = &'c Client>) -> Names {
     Names::of(clients.into_iter().map(Client::label).collect::<BTreeSet<_>>())
+}
+
+/// Nobody has come, as far as this server knows.
+fn never_came(run: &TrackedRun) -> Sighting {
+    let restarted = run.life().had_met_before;
+    restarted.map_or_else(|| Presence::NeverSeen.into(), |at| Presence::NotBack.at(at))
 }
 
 impl Graph<'_> {
@@ -95,12 +101,12 @@ impl Graph<'_> {
 
     /// A process that comes from there, if that is behind a link that is away: it may be dead, whatever its
     /// relay holds.
-    pub(super) fn away_from(&self, peer: Option<SocketAddr>) -> Option<Presence> {
-        Some(self.links.away_at(peer?.ip())?.presence(self.now))
+    pub(super) fn away_from(&self, peer: Option<SocketAddr>) -> Option<Sighting> {
+        Some(Presence::Away.at(self.links.away_at(peer?.ip())?.since))
     }
 
     /// A process that is there, and does not wait here.
-    pub(super) fn idle(&self, conn: ConnId) -> Presence {
+    pub(super) fn idle(&self, conn: ConnId) -> Sighting {
         self.idle.borrow_mut().insert(conn);
         let process = |conn: &ConnId| self.store.clients.get(conn).and_then(Client::process);
         let its_own = process(&conn);
@@ -108,22 +114,22 @@ impl Graph<'_> {
         let heard = self.store.heard.iter().filter(|(_, at)| **at > Timestamp::default());
         let of_process =
             heard.filter(|(other, _)| **other == conn || its_own.is_some() && process(other) == its_own);
-        Presence::idle(of_process.map(|(_, at)| Elapsed(self.now.since(*at))).min())
+        Sighting::idle(of_process.map(|(_, at)| *at).max())
     }
 
     /// A process that is there, if it waits here.
-    pub(super) fn waits_for(&self, conn: ConnId, run: Option<&TrackedRun>) -> Option<Presence> {
+    pub(super) fn waits_for(&self, conn: ConnId, run: Option<&TrackedRun>) -> Option<Sighting> {
         let key = self.wait_of(conn, run)?.view.missing.first()?;
-        Some(Presence::Connected { asked: None, waits: Waits::ForKey(ShownKey(key).to_string()) })
+        Some(Sighting::connected(None, Waits::ForKey(ShownKey(key).to_string())))
     }
 
     /// A process that is there, whether it waits here or not.
-    pub(super) fn present(&self, conn: ConnId, run: &TrackedRun) -> Presence {
+    pub(super) fn present(&self, conn: ConnId, run: &TrackedRun) -> Sighting {
         self.waits_for(conn, Some(run)).unwrap_or_else(|| self.idle(conn))
     }
 
     /// What a process does of which no wait is known.
-    pub(super) fn without_wait(&self, conn: ConnId, run: Option<&TrackedRun>) -> Presence {
+    pub(super) fn without_wait(&self, conn: ConnId, run: Option<&TrackedRun>) -> Sighting {
         /// Waits are told once a second, when they have lasted for one.
         const UNTOLD: Duration = Duration::from_millis(2500);
         let client = self.store.clients.get(&conn);
@@ -144,10 +150,7 @@ impl Graph<'_> {
         } else {
             Waits::Nothing
         };
-        match self.idle(conn) {
-            Presence::Connected { asked, .. } => Presence::Connected { asked, waits },
-            other => other,
-        }
+        Sighting { waits: Some(waits), ..self.idle(conn) }
     }
 
     /// A static node waits for its ranks, and the node with rank 0 has handed out those of others only.
@@ -161,62 +164,48 @@ impl Graph<'_> {
         Some(But::NotCounted { nodes })
     }
 
-    /// A process that is gone since then.
-    pub(super) fn gone(&self, gone: Option<Timestamp>, is_cut_off: bool) -> Option<Presence> {
-        gone.map(|at| Presence::gone(Elapsed(self.now.since(at)), is_cut_off))
-    }
-
     /// A node that is there, unless its link is away.
-    fn there(&self, node: &TrackedNode) -> Presence {
-        self.away_from(node.peer).unwrap_or_else(|| {
-            node.conn.map_or_else(
-                || Presence::idle(Some(Elapsed(self.now.since(node.last_heartbeat)))),
-                |conn| self.idle(conn),
-            )
-        })
+    fn there(&self, node: &TrackedNode) -> Sighting {
+        let idle =
+            || node.conn.map_or_else(|| Sighting::idle(Some(node.last_heartbeat)), |conn| self.idle(conn));
+        self.away_from(node.peer).unwrap_or_else(idle)
     }
 
     /// A node whose connection is not known. torchrun's c10d backend gives a rank only to nodes that have
     /// come.
     pub(super) fn missed_node(&self, run: &TrackedRun, rank: u32) -> Sighting {
         if let Some(node) = run.not_again().find(|node| node.rank == Some(rank)) {
-            return Sighting::from(self.there(node)).but(But::MetBefore);
+            return self.there(node).but(But::MetBefore);
         }
         let node = run.node_of_rank(rank);
         if let (Some(node), Some(_), false) = (node, run.native(), run.round().roles.contains(&rank)) {
-            let for_seconds = Elapsed(self.now.since(node.last_heartbeat));
-            return if node.is_unheard { Presence::Silent { for_seconds } } else { self.there(node) }.into();
+            let silent = Presence::Silent.at(node.last_heartbeat);
+            return if node.is_unheard { silent } else { self.there(node) };
         }
         // Static: it ended, and the others have begun another attempt since.
         let ended = run.nodes().chain(run.former()).filter(|node| node.rank == Some(rank) && node.is_dead());
         let ended = ended.max_by_key(|node| node.gone).filter(|_| node.is_none());
-        if let Some(gone) = ended.and_then(|ended| self.gone(ended.gone, ended.is_cut_off)) {
+        if let Some(gone) = ended.and_then(TrackedNode::gone_as) {
             // The one that takes its place may be there already.
-            let may_be_there = run.kind() == RunKind::Static && matches!(gone, Presence::Closed { .. });
-            let gone = Sighting::from(gone);
+            let may_be_there = run.kind() == RunKind::Static && gone.presence == Presence::Closed;
             return if may_be_there { gone.or_one_of(self.may_be_nodes(run)) } else { gone };
         }
         match run.kind() {
             _ if node.is_some() => Presence::Unknown.into(),
-            RunKind::C10d if run.round().completed.is_some() => Presence::Left { for_seconds: None }.into(),
+            RunKind::C10d if run.round().completed.is_some() => Presence::Left.into(),
             RunKind::C10d => Presence::Unknown.into(),
             // Other backends than the static one give their nodes other ranks than their pods have.
             kind => Some(self.plan(run))
                 .filter(|_| kind == RunKind::Static)
                 .and_then(|plan| self.announced(&plan, rank))
-                .unwrap_or_else(|| self.never_came(run).or_one_of(self.may_be_nodes(run))),
+                .unwrap_or_else(|| never_came(run).or_one_of(self.may_be_nodes(run))),
         }
-    }
-
-    /// Nobody has come, as far as this server knows.
-    fn never_came(&self, run: &TrackedRun) -> Sighting {
-        let restarted = run.life().had_met_before.map(|at| Elapsed(self.now.since(at)));
-        restarted.map_or(Presence::NeverSeen, |for_seconds| Presence::NotBack { for_seconds }).into()
     }
 
     /// Rank 0, which is to publish an NCCL id: nobody else tells a rank. `gone`: when the last one ended.
     pub(super) fn missed_nccl_root(&self, run: &TrackedRun, gone: Option<Timestamp>) -> Sighting {
-        let gone = self.gone(gone, run.nccl_root().is_some_and(|root| root.is_cut_off));
+        let is_cut_off = run.nccl_root().is_some_and(|root| root.is_cut_off);
+        let gone = gone.map(|at| Presence::gone(is_cut_off).at(at));
         let host = run.node_of_worker(0).and_then(|node| run.address_of(node));
         let asks_for_it = |wait: &&Waiting| {
             let key = wait.view.missing.first();
@@ -244,28 +233,28 @@ impl Graph<'_> {
             others.partition(|client| asking.contains(&(client.peer.ip(), client.pid)));
         let candidates = processes_of(others);
         match gone {
-            Some(gone) => Sighting::from(gone).or_one_of(candidates),
-            None if !candidates.is_empty() => self.never_came(run).or_one_of(candidates),
+            Some(gone) => gone.or_one_of(candidates),
+            None if !candidates.is_empty() => never_came(run).or_one_of(candidates),
             // A second store of a process that asks, or another one, as in containers with one network.
             None if alike.iter().any(|client| client.has_counted_itself || !count_themselves) => {
                 Presence::Unknown.into()
             }
-            None => self.fate_of_node(run, 0).unwrap_or_else(|| self.never_came(run)),
+            None => self.fate_of_node(run, 0).unwrap_or_else(|| never_came(run)),
         }
     }
 
     /// What is known of a rank that has not come by what became of its node.
     fn fate_of_node(&self, run: &TrackedRun, rank: u32) -> Option<Sighting> {
         let node = run.node_of_worker(rank);
-        let gone = node.filter(|node| node.is_dead()).and_then(|node| self.gone(node.gone, node.is_cut_off));
-        let finished = || node.filter(|node| node.finished).map(|_| Presence::Finished);
+        let gone = node.filter(|node| node.is_dead()).and_then(TrackedNode::gone_as);
+        let finished = || node.filter(|node| node.finished).map(|_| Presence::Finished.into());
         let taken_out = || {
             let node = node.filter(|node| node.is_silent())?;
-            let for_seconds = Elapsed(self.now.since(node.last_heartbeat));
-            Some(self.away_from(node.peer).unwrap_or(Presence::TakenOut { for_seconds }))
+            let taken_out = Presence::TakenOut.at(node.last_heartbeat);
+            Some(self.away_from(node.peer).unwrap_or(taken_out))
         };
-        let presence = gone.or_else(finished).or_else(taken_out)?;
-        Some(Sighting::behind(NODE, presence))
+        let of_node = gone.or_else(finished).or_else(taken_out)?;
+        Some(Sighting::from(Presence::NeverSeen).behind(NODE, of_node))
     }
 
     /// Processes that have told no rank, and may be one of those that are missing.
@@ -285,16 +274,16 @@ impl Graph<'_> {
             if let (None, Some(met)) = (before, run.world().met_elsewhere(meeting, rank)) {
                 return self.met_elsewhere(run, met);
             }
-            let gone = before.and_then(|before| self.gone(before.gone, before.is_cut_off));
+            let gone = before.and_then(RankInfo::gone_as);
             if run.node_of_worker(rank).is_some_and(|node| node.finished) {
-                let presence = gone.unwrap_or(Presence::NeverSeen);
-                return Sighting { presence, ..Sighting::behind(NODE, Presence::Finished) };
+                let seen = gone.unwrap_or_else(|| Presence::NeverSeen.into());
+                return seen.behind(NODE, Presence::Finished.into());
             }
             let of_host = || self.fate_of_node(run, rank).or_else(|| self.announced_rank(run, meeting, rank));
-            let seen = gone.map(Sighting::from).or_else(of_host).unwrap_or_else(|| self.never_came(run));
-            let host = seen.behind.as_ref().map(|host| &host.presence);
+            let seen = gone.or_else(of_host).unwrap_or_else(|| never_came(run));
+            let host = seen.behind.as_ref().map(|(_, host)| host.presence);
             // None of the processes that are there can be of a pod that is gone.
-            let is_gone = matches!(host, Some(Presence::Left { .. } | Presence::Unreachable { .. }));
+            let is_gone = matches!(host, Some(Presence::Left | Presence::Unreachable));
             let candidates = if is_gone { Names::default() } else { self.may_be_ranks(run, meeting) };
             let seen = seen.or_one_of(candidates);
             return match run.world().disputed(meeting, rank) {
@@ -305,9 +294,9 @@ impl Graph<'_> {
         let present = || self.present(before.conn, run);
         if before.withdrawn {
             let replaced = Names::of(meeting.replaced.iter().map(|&rank| run.rank_label_in(meeting, rank)));
-            return Sighting::from(present()).but(But::Dropped { replaced });
+            return present().but(But::Dropped { replaced });
         }
-        let seen = Sighting::from(self.away_from(Some(before.peer)).unwrap_or_else(present));
+        let seen = self.away_from(Some(before.peer)).unwrap_or_else(present);
         // It met with the processes of before, of which another now has the place of at least one.
         if meeting.replaced.is_empty() { seen } else { seen.but(But::MetBefore) }
     }
@@ -316,8 +305,7 @@ impl Graph<'_> {
     /// are.
     fn met_elsewhere(&self, run: &TrackedRun, met: &RankInfo) -> Sighting {
         let there = || self.away_from(Some(met.peer)).unwrap_or_else(|| self.present(met.conn, run));
-        let presence = self.gone(met.gone, met.is_cut_off).unwrap_or_else(there);
-        Sighting::from(presence).but(But::MetBefore)
+        met.gone_as().unwrap_or_else(there).but(But::MetBefore)
     }
 
     /// All ranks of which nobody is there, but for the one that others wait for: those that have ended, and
@@ -326,19 +314,20 @@ impl Graph<'_> {
         let others = run.world().absent(meeting).filter(|rank| *rank != asked);
         let others = others.map(|rank| {
             let before = run.world().holder(meeting, rank);
-            (rank, before.and_then(|before| self.gone(before.gone, before.is_cut_off)))
+            (rank, before.and_then(RankInfo::gone_as))
         });
         let (ended, unseen): (Vec<_>, Vec<_>) = others.partition(|(_, gone)| gone.is_some());
         let label = |rank| run.rank_label_in(meeting, rank);
         let with_pod = |(rank, _)| {
             let pod = self.announced_rank(run, meeting, rank).and_then(|pod| pod.behind);
-            match pod.filter(|pod| pod.presence != Presence::Announced) {
-                Some(Behind { what, presence }) => format!("{} ({what}: {presence})", label(rank)),
+            match pod.filter(|(_, pod)| pod.presence != Presence::Announced) {
+                Some((what, pod)) => format!("{} ({what}: {})", label(rank), pod.says(self.now)),
                 None => label(rank),
             }
         };
         let ended = ended.into_iter().filter_map(|(rank, gone)| Some((rank, gone?)));
-        let ended = Names::of_some(ended, |(rank, gone)| format!("{} ({gone})", label(rank)));
+        let ended =
+            Names::of_some(ended, |(rank, gone)| format!("{} ({})", label(rank), gone.says(self.now)));
         (ended, Names::of_some(unseen, with_pod))
     }
 
@@ -415,7 +404,7 @@ impl Graph<'_> {
 
     fn announced(&self, plan: &Plan, rank: u32) -> Option<Sighting> {
         let (pod, seen) = plan.announced(rank)?;
-        let since = self.links.since_announced(plan, pod, seen, self.now);
-        Some(Sighting::behind(format!("pod {pod}"), since))
+        let since = self.links.since_announced(plan, pod, seen);
+        Some(Sighting::from(Presence::NeverSeen).behind(format!("pod {pod}"), since))
     }
 }

@@ -1,7 +1,7 @@
 //! What the native rendezvous tells, in its own words.
 
-use super::{Code, Evidence, Finding, Last, Names};
-use crate::presence::Place;
+use super::{Code, Evidence, Finding, Names};
+use crate::presence::{Place, Presence};
 use crate::totals::Tally;
 use rallypoint_api::{Seen, Severity};
 use rallypoint_protocol::ids::Timestamp;
@@ -63,7 +63,7 @@ impl Finding {
             told = told.predicate();
         }
         if let What::Complete { nodes, .. } = fact.what {
-            told = told.joined(nodes, None);
+            told = told.joined(Place::Node, nodes, None);
         }
         told.tally = tally_of(fact);
         let mut seen = Vec::new();
@@ -71,14 +71,14 @@ impl Finding {
             let at = Timestamp(now.0.saturating_sub(sign.ago));
             let (last, did) = match sign.did {
                 Did::Joined => (None, Some(Seen::Joined)),
-                Did::Left => (Some(Last::Left), Some(Seen::Left)),
-                Did::Closed => (Some(Last::Closed), Some(Seen::Closed)),
-                Did::Silent => (Some(Last::Silent), Some(Seen::Heard)),
+                Did::Left => (Some(Presence::Left), Some(Seen::Left)),
+                Did::Closed => (Some(Presence::Closed), Some(Seen::Closed)),
+                Did::Silent => (Some(Presence::Silent), Some(Seen::Heard)),
                 // When it was heard before the restart is not known.
-                Did::NotBack => (Some(Last::NotBack), None),
+                Did::NotBack => (Some(Presence::NotBack), None),
             };
             if let Some(last) = last.filter(|_| severity > Severity::Info) {
-                told = told.misses(Place::Node, &Names::of([sign.node.clone()]), last).at(at);
+                told = told.misses(Place::Node, &Names::of([sign.node.clone()]), last.at(at));
             }
             seen.extend(did.map(|did| Evidence::by_name(did, sign.node.clone(), at)));
         }

@@ -1,6 +1,6 @@
 //! Words that several sentences have.
 
-use super::{Names, Unit};
+use super::Names;
 use rallypoint_api::ExpectedFrom;
 use rallypoint_protocol::ids::{Elapsed, counted};
 
@@ -24,11 +24,6 @@ pub(crate) const SAME_GROUPS: &str =
 pub(crate) const GAVE_UP_ON: &str =
     "look at what they gave up on, and why that was not there; their own logs say no more than that";
 
-/// `1 node has`, `3 nodes have`.
-pub(crate) fn have(n: usize, one: &str, many: &str) -> String {
-    if n == 1 { format!("1 {one} has") } else { format!("{n} {many} have") }
-}
-
 /// `3 processes have waited up to`: the time is that of the first, and the others may have come later.
 pub(crate) fn clients(n: usize) -> String {
     format!("{} {}", counted(n, "process", "processes"), have_waited(n))
@@ -46,37 +41,6 @@ pub(crate) const fn has(n: usize) -> &'static str {
     if n == 1 { "has" } else { "have" }
 }
 
-/// `3 of 8 nodes`, `3 nodes`.
-pub(crate) fn of_expected(n: u32, expected: Option<u32>, unit: Unit) -> String {
-    match expected {
-        Some(expected) if n <= expected => format!("{n} of {}", unit.count(expected)),
-        _ => unit.count(n),
-    }
-}
-
-/// `3 of 8`, or `3` if the whole is not known.
-pub(crate) fn of_whole(n: u32, whole: Option<u32>) -> String {
-    let n = if n == 0 { "none".to_owned() } else { n.to_string() };
-    whole.map_or_else(|| n.clone(), |whole| format!("{n} of {whole}"))
-}
-
-/// `1 of 4 ranks has`, `1 rank has`, `3 ranks have`.
-pub(crate) fn of_ranks(n: u32, whole: Option<u32>) -> String {
-    match whole {
-        Some(whole) => format!("{n} of {} {}", counted(whole, "rank", "ranks"), has(n as usize)),
-        None => have(n as usize, "rank", "ranks"),
-    }
-}
-
-/// `no node left`, `3 of 4 nodes left`, `3 nodes left`.
-pub(crate) fn are_left(left: u32, expected: Option<u32>, unit: Unit) -> String {
-    if left == 0 {
-        format!("no {} left", unit.one())
-    } else {
-        format!("{} left", of_expected(left, expected, unit))
-    }
-}
-
 /// When the first of those that have joined came, who waits since then.
 pub(crate) fn waits_since(joined: u32, first: Elapsed) -> String {
     match joined {
@@ -88,14 +52,6 @@ pub(crate) fn waits_since(joined: u32, first: Elapsed) -> String {
 /// `both nodes`, `all 3 nodes`.
 pub(crate) fn all(n: u32, unit: &str) -> String {
     if n == 2 { format!("both {unit}") } else { format!("all {n} {unit}") }
-}
-
-/// The connections of all that a run or a meeting had.
-pub(crate) fn whole_of(n: u32, unit: Unit) -> String {
-    match n {
-        1 => format!("the connection of its only {}", unit.one()),
-        _ => format!("the connections of {}", all(n, unit.many())),
-    }
 }
 
 pub(crate) fn the_link(links: &Names) -> &'static str {

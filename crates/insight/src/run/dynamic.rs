@@ -8,9 +8,9 @@ use super::node::{Membership, NodeId, Sign, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::expect::Plan;
 use crate::missing::missing;
-use crate::presence::Place;
-use crate::reason::words::{if_any, of_expected};
-use crate::reason::{Code, Evidence, Finding, Last, Names, Reason, Unit};
+use crate::presence::{Place, Presence};
+use crate::reason::words::if_any;
+use crate::reason::{Code, Evidence, Finding, Names, Reason};
 use crate::totals::Tally;
 use rallypoint_api::{Expected, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
@@ -203,10 +203,9 @@ impl TrackedRun {
             .says(format!(
                 "{newcomers} came to a complete round of {} and {asks} for more, while {other} asks for no \
                  more: their --nnodes differ",
-                Unit::Node.count(group)
+                Place::Node.count(group)
             ))
-            .held(&newcomers)
-            .fact("newcomers", &newcomers);
+            .held(&newcomers);
         self.found(Finding::new(reason, about, wrote.at).seen([wrote.clone()]));
     }
 
@@ -274,8 +273,7 @@ impl TrackedRun {
         let (about, by) = (nodes.to_string(), self.name_of(conn, wrote));
         let heard_of = removed.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
         let evidence: Vec<_> = heard_of.chain([wrote.clone()]).collect();
-        let silent = Elapsed(wrote.at.since(heard));
-        let reason = Reason::taken_out(&nodes, &by, silent, left).at(heard);
+        let reason = Reason::taken_out(&nodes, &by, heard, wrote.at, left);
         self.found(Finding::new(reason, about, wrote.at).seen(evidence).in_round(Some(round)));
     }
 
@@ -320,13 +318,13 @@ impl TrackedRun {
             format!("; it counts {dead}, whose connection had closed")
         };
         let text =
-            format!("complete: {} in {took}; last: {name} (+{after}){counts}", Unit::Node.count(nodes));
-        let reason = Code::RoundComplete.says(text).predicate().joined(nodes, Some(nodes));
-        let reason = reason.fact("nodes", nodes).tally(Tally::Complete(took.0));
+            format!("complete: {} in {took}; last: {name} (+{after}){counts}", Place::Node.count(nodes));
+        let reason = Code::RoundComplete.says(text).predicate().joined(Place::Node, nodes, Some(nodes));
+        let reason = reason.tally(Tally::Complete(took.0));
         if dead.is_empty() {
             return reason;
         }
-        reason.severe(Severity::Error).misses(Place::Node, dead, Last::Closed).fact("dead", dead).look_at(
+        reason.severe(Severity::Error).misses(Place::Node, dead, Presence::Closed).look_at(
             "look at the log and events of each pod whose connection had closed; what comes in its place \
              cannot join this round, and the others wait until their time-outs: restart all agents of the \
              job together",
@@ -352,9 +350,9 @@ impl TrackedRun {
             let running = Names::of(others.map(TrackedNode::label));
             let finished = self.round.exit.len();
             Code::RunClosed
-                .says(format!("closed by {by} when {finished} of {} had finished", Unit::Node.count(nodes)))
+                .says(format!("closed by {by} when {finished} of {} had finished", Place::Node.count(nodes)))
                 .expects(Some(nodes))
-                .lacks("still in the round", "running", Place::Node, &running, Last::Connected)
+                .lacks("still in the round", Place::Node, &running, Presence::Connected)
                 .tally(Tally::Closed)
         } else {
             let expected = self.expected(plan);
@@ -362,18 +360,15 @@ impl TrackedRun {
             let present = &self.round.most_present;
             let was = if present.count() == 1 { "; there was " } else { "; there were " };
             Code::RunClosed
-                .says(format!(
-                    "closed by {by} at {} and never complete",
-                    of_expected(joined, min, Unit::Node)
-                ))
+                .says(format!("closed by {by} at {} and never complete", Place::Node.of(joined, min)))
                 .severe(Severity::Error)
                 .look_at(
                     "the first node that is stopped or gives up closes the run for all; give them more time \
                      with --rdzv-conf join_timeout=1800 and look for the nodes that did not come",
                 )
-                .joined(joined, min)
+                .joined(Place::Node, joined, min)
                 .held(present)
-                .lacks("missing", "missing", Place::Node, &self.never_joined(plan, expected), Last::NeverSeen)
+                .lacks("missing", Place::Node, &self.never_joined(plan, expected), Presence::NeverSeen)
                 .then(&if_any(was, present))
                 .tally(Tally::TimedOut)
         };

@@ -7,7 +7,8 @@ use super::limits::{MOST_NODES, SETTLE};
 use super::node::{Membership, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::Meeting;
-use crate::reason::{Code, Finding, Loss, Names, Unit};
+use crate::presence::Place;
+use crate::reason::{Code, Finding, Loss, Names};
 use crate::watch::CutOff;
 use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
@@ -54,8 +55,8 @@ impl TrackedRun {
         }
         let nodes = self.round.exit_counted.unwrap_or_else(|| count(self.round.exit.len()));
         let ran = Elapsed(now.since(completed.unwrap_or(now)));
-        let said = format!("finished: {} after {ran}", Unit::Node.count(nodes));
-        let reason = Code::RunFinished.says(said).predicate().fact("nodes", nodes);
+        let said = format!("finished: {} after {ran}", Place::Node.count(nodes));
+        let reason = Code::RunFinished.says(said).predicate().joined(Place::Node, nodes, Some(nodes));
         self.finds(reason, format!("round {}", self.round.number), now);
     }
 
@@ -158,19 +159,19 @@ impl TrackedRun {
             () => "",
         };
         let is_joining = !in_round && self.round.completed.is_none();
-        let (left, expected, unit) = if has_agents {
-            (left, if is_joining { expected } else { self.round.group }, Unit::Node)
+        let (left, expected, of) = if has_agents {
+            (left, if is_joining { expected } else { self.round.group }, Place::Node)
         } else if world.is_unnamed() {
-            (world.processes(), world.shown().size, Unit::Process)
+            (world.processes(), world.shown().size, Place::Process)
         } else {
             let present = world.meetings().iter().map(Meeting::present).sum();
-            (present, world.shown().size, Unit::Process)
+            (present, world.shown().size, Place::Process)
         };
         let links = lost.iter().filter_map(|one| one.cut_off.as_ref()?.link().map(str::to_owned));
         let links = Names::of(links.collect::<BTreeSet<_>>());
         let nodes = Names::of(lost.iter().map(|one| one.closed.who.clone()));
         let about = nodes.to_string();
-        let reason = Loss { nodes, cut_off, links, when, left, expected, unit, gave_up };
+        let reason = Loss { nodes, cut_off, links, when, left, expected, of, since, gave_up };
         let closed = lost.into_iter().map(|one| one.closed).filter(|_| !cut_off);
         self.found(Finding::new(reason, about, since).seen(closed).in_round(Some(round)));
     }

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use super::node::TrackedNode;
 use super::world::World;
+use crate::missing::Absent;
 use crate::reason::{Evidence, Names};
 use crate::watch::CutOff;
-use rallypoint_api::{ExitCounts, Expected, MissingNode, RunState};
+use rallypoint_api::{ExitCounts, Expected, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
 
 /// Something that happened in a run.
@@ -223,7 +224,7 @@ pub(crate) struct Native {
     pub(super) look_at: &'static str,
     /// Some node has not been heard from when it should have been: the rendezvous tells which.
     pub(crate) is_unheard: bool,
-    pub(crate) missing: Vec<MissingNode>,
+    pub(crate) missing: Vec<Absent>,
     /// Nodes of the last round that were told to join again, and have not yet; and those that came anew, and
     /// get a place when the process of before is given up.
     pub(crate) on_their_way: u32,

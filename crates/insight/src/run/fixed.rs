@@ -9,8 +9,9 @@ use super::memory::Room;
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::expect::Plan;
+use crate::presence::Place;
 use crate::reason::words::{ended_first, in_a_loop};
-use crate::reason::{Code, Finding, Names, Unit};
+use crate::reason::{Code, Finding, Names};
 use rallypoint_api::{RunKind, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
@@ -143,7 +144,7 @@ impl TrackedRun {
                 "look at the log of the rank that ended first: one of the workers failed, and torchrun \
                  starts all of the node again, up to --max-restarts times",
             )
-            .fact("nodes", &names);
+            .held(&names);
         self.found(Finding::new(reason, about, since).seen(nodes));
     }
 
@@ -325,7 +326,7 @@ impl TrackedRun {
         for (rank, since) in settled.filter(|_| !is_of_other).collect::<Vec<_>>() {
             let Some(node) = self.nodes().find(|node| node.rank == Some(rank)) else { continue };
             let joined = node.evidence(Seen::Joined, None, node.joined);
-            let counts_on = Unit::Node.count(nodes);
+            let counts_on = Place::Node.count(nodes);
             let reason = Code::JoinRefused
                 .says(format!("{} came as node rank {rank}, but rank 0 counts on {counts_on}", node.label()))
                 .severe(Severity::Error)

@@ -11,10 +11,11 @@ use super::limits::{MISSING_SHOWN, MOST_NODES};
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::World;
-use crate::presence::{AGENT, ANNOUNCED, DONE, FROZEN, GONE, MISSING_NODE, Place};
+use crate::missing::Absent as AbsentNode;
+use crate::presence::{AGENT, ANNOUNCED, DONE, FROZEN, GONE, MISSING_NODE, Place, Presence};
 use crate::reason::words::{has, have_waited};
-use crate::reason::{Code, Evidence, Finding, Last, Names, Unit};
-use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, KnownFrom, MissingNode, RunState, Seen, Severity};
+use crate::reason::{Code, Evidence, Finding, Names};
+use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, KnownFrom, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Label, Timestamp, count};
 use rallypoint_rendezvous::{
     Absent, Fact, Fate, NodeInfo, NodeSnapshot, NodeState, RoundState, RunSnapshot, WaitsFor, What, Why,
@@ -319,14 +320,12 @@ impl TrackedRun {
         let since = any_place.clone().map(|joined| joined.at).min();
         let stand_by = since.map(|since| {
             let names = Names::of(any_place.clone().map(|joined| joined.who.clone()));
-            let unreported = Names::of((native.unreported > 0).then(|| Unit::Node.count(native.unreported)));
-            let (max, waited) = (Unit::Node.count(native.expected.max), Elapsed(now.since(since)));
+            let unreported = Names::of((native.unreported > 0).then(|| Place::Node.count(native.unreported)));
+            let (max, waited) = (Place::Node.count(native.expected.max), Elapsed(now.since(since)));
             let have_waited = have_waited(names.count());
             let reason = Code::StandsBy
                 .says(format!("{names} {have_waited} {waited} beside a round of {max}, the maximum"))
                 .held(&names)
-                .fact("spares", &names)
-                .fact("unreported", native.unreported)
                 .and("not reported since the server was restarted", &unreported);
             Finding::new(reason, "", since).seen(any_place.cloned())
         });
@@ -343,7 +342,7 @@ impl TrackedRun {
                      out; else give each node its own rank (PET_NODE_RANK, node_rank, the pod's index)",
                 )
                 .held(&Names::of([node]))
-                .misses(Place::Node, &Names::of([holder]), Last::Connected);
+                .misses(Place::Node, &Names::of([holder]), Presence::Connected);
             Finding::new(reason, joined.who.clone(), joined.at).seen([joined.clone()])
         });
         stand_by.into_iter().chain(for_rank).collect()
@@ -371,15 +370,15 @@ impl TrackedRun {
         let look_at = if is_announced { ANNOUNCED } else { native.look_at };
         // The others have left since.
         let done = native.finished.saturating_sub(count(at_exit.count()));
-        let done = Names::of((done > 0).then(|| Unit::Node.count(done)));
+        let done = Names::of((done > 0).then(|| Place::Node.count(done)));
         let announced = Names::of(announced.iter().cloned());
         let reason = Code::NodesMissing
             .says(format!("round {round} is not complete after {waited}: {text}"))
             .predicate()
             .look_at(look_at)
-            .joined(self.joined(), Some(native.expected.min))
+            .joined(Place::Node, self.joined(), Some(native.expected.min))
             .from(Some(native.expected.source))
-            .misses_nodes(&native.missing)
+            .misses_each(Place::Node, native.missing.iter().map(|node| (node.label(), node.seen())))
             .and("announced, and not there", &announced)
             .and("finished, and at the exit barrier of a round before", &at_exit)
             .and("finished and left", &done);
@@ -508,8 +507,8 @@ fn look_at(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> &'static 
 /// What is missing, as far as the rendezvous knows: nodes of the last round and those that are gone, else
 /// ranks that no node holds, or of which no node has reported. At least so many are `to_come` to a round that
 /// forms.
-fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<MissingNode> {
-    let rank = |&rank: &u32| MissingNode {
+fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<AbsentNode> {
+    let rank = |&rank: &u32| AbsentNode {
         name: None,
         rank: Some(rank),
         known_from: KnownFrom::NodeRank,
@@ -551,8 +550,7 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<MissingNode
             newcomers.swap_remove(at);
         } else if named.len() < MISSING_SHOWN {
             let name = Some(names.shown(name, address));
-            let last_seen = last_seen.map(|at| at.0.as_secs_f64());
-            named.push(MissingNode { name, rank, known_from, last_seen });
+            named.push(AbsentNode { name, rank, known_from, last_seen });
         }
     }
     // If more nodes are named than are needed, it is not known which of them has a replacement.

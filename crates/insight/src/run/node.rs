@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::presence::{Presence, Sighting};
 use crate::reason::Evidence;
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{ConnId, Label, Timestamp};
@@ -162,6 +163,11 @@ impl TrackedNode {
     /// Its connection closed before it had finished.
     pub(crate) fn is_dead(&self) -> bool {
         self.gone.is_some() && !self.finished
+    }
+
+    /// How it has gone: its connection closed, or was given up.
+    pub(crate) fn gone_as(&self) -> Option<Sighting> {
+        Some(Presence::gone(self.is_cut_off).at(self.gone?))
     }
 
     /// It was connected to the last server, and has not come back to this one.

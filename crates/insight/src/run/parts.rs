@@ -205,8 +205,7 @@ impl TrackedRun {
                     "an operator reset the store before all ranks had met: the {addresses} of {ranks} {are} \
                      gone"
                 ))
-                .held(&ranks)
-                .fact("ranks", &ranks);
+                .held(&ranks);
             self.found(Finding::new(reason, format!("{at:?}"), at).seen(lost));
         }
         self.life.world.reset();

@@ -6,9 +6,9 @@ use super::node::{NodeId, Sign, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::MOST_RANKS;
 use crate::expect::Plan;
-use crate::presence::Place;
-use crate::reason::words::{ended_first, has, if_some, of_expected, says_who, whole_of};
-use crate::reason::{Code, Finding, Last, Names, Reason, Unit};
+use crate::presence::{Place, Presence};
+use crate::reason::words::{ended_first, has, if_some, says_who};
+use crate::reason::{Code, Finding, Names, Reason};
 use rallypoint_api::{Expected, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count, counted};
 
@@ -92,7 +92,7 @@ impl TrackedRun {
                         has(who.count())
                     ))
                     .severe(if may_go_on { Severity::Info } else { Severity::Warning })
-                    .misses(place, &who, Last::NotBack);
+                    .misses(place, &who, Presence::NotBack.at(restarted));
                 self.finds(reason, format!("{restarted:?}"), restarted);
             }
         }
@@ -151,7 +151,7 @@ impl TrackedRun {
                     0 => ", and none had finished".to_owned(),
                     _ => format!(", and only {finished} had finished"),
                 };
-                self.finds(all_left(members, Unit::Node, &had_finished, first), about, since);
+                self.finds(all_left(members, Place::Node, &had_finished, first), about, since);
             }
             // Clients of the store that never were ranks: what they came for is not known.
             (RunState::Gone, false) if meeting.ranks.is_empty() && meeting.former.is_empty() => {}
@@ -172,12 +172,11 @@ impl TrackedRun {
                     world.holder(meeting, rank).is_none() && world.met_elsewhere(meeting, rank).is_none()
                 });
                 let unseen = Names::of_some(unseen, |rank| format!("rank {rank}"));
-                let reason = all_left(processes, Unit::Process, &at_once, None).lacks(
+                let reason = all_left(processes, Place::Process, &at_once, None).lacks(
                     "never published",
-                    "unseen",
                     Place::Rank,
                     &unseen,
-                    Last::NeverSeen,
+                    Presence::NeverSeen,
                 );
                 self.finds(reason, about, ended);
             }
@@ -254,7 +253,7 @@ impl TrackedRun {
             .predicate()
             .expects(expected)
             .from(from)
-            .fact("who", &who);
+            .held(&Names::of([who]));
         self.finds(reason, format!("round {}", self.round.number), started);
     }
 
@@ -317,7 +316,7 @@ impl TrackedRun {
         let expected = self.expected(plan).map(|expected| expected.min);
         let about = nodes.to_string();
         let how = format!("been heard from again after {after}");
-        let reason = came_late(&nodes, &how, true, self.joined(), expected);
+        let reason = came_late(&nodes, &how, self.joined(), expected);
         self.found(Finding::new(reason, about, now).seen(heard));
     }
 
@@ -352,15 +351,15 @@ impl TrackedRun {
         let Some(last) = nodes.iter().map(|node| came(node)).max() else { return };
         let come = Names::of(nodes.into_iter().map(TrackedNode::told));
         let how = format!("come {} after the round began", Elapsed(last.since(started)));
-        let reason = came_late(&come, &how, false, joined, expected);
+        let reason = came_late(&come, &how, joined, expected);
         self.finds(reason, come.to_string(), now);
     }
 }
 
 /// All connections of the run closed, and it had not finished. `first`: what ended first, where that is
 /// known.
-fn all_left(members: u32, unit: Unit, how: &str, first: Option<String>) -> Reason {
-    let (whose, first) = (whole_of(members, unit), if_some(first, |first| format!("; first: {first}")));
+fn all_left(members: u32, of: Place, how: &str, first: Option<String>) -> Reason {
+    let (whose, first) = (of.connections_of(members), if_some(first, |first| format!("; first: {first}")));
     Code::RunEnded
         .says(format!("{whose} closed{how}{first}"))
         .severe(Severity::Warning)
@@ -369,15 +368,14 @@ fn all_left(members: u32, unit: Unit, how: &str, first: Option<String>) -> Reaso
              ended first before all",
         )
         .expects(Some(members))
-        .fact("members", members)
 }
 
 /// Nodes that were missing have come, or that others had taken out are back.
-fn came_late(nodes: &Names, how: &str, is_back: bool, joined: u32, expected: Option<u32>) -> Reason {
-    let (have, there) = (has(nodes.count()), of_expected(joined, expected, Unit::Node));
-    Code::NodeCameLate
-        .says(format!("{nodes} {have} {how}: {there} there"))
-        .joined(joined, expected)
-        .fact("node", nodes.to_string())
-        .fact("back", is_back)
+fn came_late(nodes: &Names, how: &str, joined: u32, expected: Option<u32>) -> Reason {
+    let (have, there) = (has(nodes.count()), Place::Node.of(joined, expected));
+    Code::NodeCameLate.says(format!("{nodes} {have} {how}: {there} there")).joined(
+        Place::Node,
+        joined,
+        expected,
+    )
 }

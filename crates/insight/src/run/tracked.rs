@@ -11,7 +11,8 @@ use super::limits::{LATE, LATEST, MOST_MOMENTS, MOST_NODES, SETTLE};
 use super::node::{Membership, NodeId, Sign, TrackedNode};
 use super::world::{Meeting, NcclRoot, World};
 use crate::expect::{Plan, short};
-use crate::reason::{Evidence, Finding, Names, Reason, Unit};
+use crate::presence::Place;
+use crate::reason::{Evidence, Finding, Names, Reason};
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
@@ -605,7 +606,7 @@ impl TrackedRun {
         for (n, &at) in (1..).zip(joined) {
             let node = &self.life.nodes[at];
             let after = Elapsed(node.joined.since(self.round.started.unwrap_or(node.joined)));
-            let nodes = Unit::Node.count(before.saturating_add(n));
+            let nodes = Place::Node.count(before.saturating_add(n));
             let text = format!("{} joined round {} ({nodes}, +{after})", node.told(), self.round.number);
             self.moment(node.joined, "node_joined", text);
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::limits::SETTLE;
 use super::tracked::TrackedRun;
 use super::world::{Lost, MOST_RANKS, Meeting, with_pid};
+use crate::presence::Place;
 use crate::reason::words::all;
 use crate::reason::{Code, Finding, Names, RankLoss, Reason};
 use rallypoint_api::RunState;
@@ -56,7 +57,7 @@ impl TrackedRun {
             // A program may make its process group a thousand times.
             return self.moment(met, reason.code.name(), reason.text);
         }
-        let mut reason = reason.joined(ranks, Some(ranks)).fact("ranks", ranks);
+        let mut reason = reason.joined(Place::Rank, ranks, Some(ranks));
         reason.is_detail = self.has_agents();
         self.finds(reason, format!("{met:?}"), met);
     }
@@ -111,7 +112,7 @@ impl TrackedRun {
             let live = meeting.holder(*rank).filter(|info| info.is_live())?;
             Some(with_pid(live.label(*rank), live.pid))
         }));
-        let reason: Reason = RankLoss { ranks, unseen, joined, world_size, gave_up, go_on }.into();
+        let reason: Reason = RankLoss { ranks, unseen, joined, world_size, since, gave_up, go_on }.into();
         let reason = reason.and("place taken by", &again);
         let closed = lost.into_iter().map(|lost| lost.closed);
         self.found(Finding::new(reason, about, since).seen(closed));

@@ -419,21 +419,16 @@ impl World {
             let live: BTreeMap<u32, &RankInfo> = meeting.live().collect();
             let (&rank, info) = live.first_key_value()?;
             let ranks = Names::of(live.keys().map(|rank| format!("rank {rank}")));
-            Some((rank, meeting.size?, ranks, info.wrote(rank)))
+            Some((meeting.size?, ranks, info.wrote(rank)))
         };
-        let (rank, says, ranks, wrote) = of(first)?;
-        let (other_rank, other_says, others, other_wrote) = of(other)?;
+        let (says, ranks, wrote) = of(first)?;
+        let (other_says, others, other_wrote) = of(other)?;
         let (are, for_ranks) = (are(ranks.count()), counted(says, "rank", "ranks"));
         let text = format!(
             "the ranks disagree on the world size: {ranks} {are} prepared for {for_ranks}, {others} for \
              {other_says}"
         );
-        let reason = Code::WorldSizesDiffer
-            .says(text)
-            .fact("rank", rank)
-            .fact("says", says)
-            .fact("other_rank", other_rank)
-            .fact("other_says", other_says);
+        let reason = Code::WorldSizesDiffer.says(text).held(&ranks);
         self.differ = Some(Differ { due: now, is_told: true });
         Some(Finding::new(reason, "", now).seen([wrote, other_wrote]))
     }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::{Checked, Past, names_in, yes};
+use super::{Checked, Past, names_in, waiters, yes};
 use rallypoint_api::Explanation;
 
 /// One process at one moment.
@@ -63,7 +63,7 @@ pub struct World {
     pub complete: bool,
     /// It is over: finished, closed, or nobody is there. Not always known: none.
     pub over: Option<bool>,
-    /// What may be counted, by the field of the facts: at least and at most.
+    /// What may be counted, `joined`, `left` or `arrived`: at least and at most.
     pub counts: Vec<(&'static str, usize, usize)>,
 }
 
@@ -93,28 +93,6 @@ const SILENT: f64 = 8.0;
 
 use Claim::{Absent, Ended, Free, Gone, Idle, Quiet, There, Unplaced};
 
-/// What the fields of the facts say of those whose names are in them, with their codes or without.
-const CLAIMS: &str = include_str!("claims.txt");
-
-/// What this field says.
-fn claim_in(code: &str, field: &str) -> Option<Claim> {
-    let lines = || CLAIMS.lines().filter_map(|line| line.split_once(' '));
-    let of_code = lines()
-        .find(|(name, _)| name.strip_prefix(code).is_some_and(|rest| rest.strip_prefix('.') == Some(field)));
-    match of_code.or_else(|| lines().find(|(name, _)| *name == field))?.1 {
-        "absent" => Some(Absent),
-        "ended" => Some(Ended),
-        "gone" => Some(Gone),
-        "there" => Some(There),
-        "unplaced" => Some(Unplaced),
-        "quiet" => Some(Quiet),
-        "free" => Some(Free),
-        // It is told of several runs, of world sizes, or of strangers.
-        "nobody" => None,
-        other => panic!("what is {other}?"),
-    }
-}
-
 /// What was seen of somebody.
 fn claim_of(presence: &Value) -> Option<Claim> {
     match presence["is"].as_str()? {
@@ -122,63 +100,27 @@ fn claim_of(presence: &Value) -> Option<Claim> {
         "closed" | "unreachable" => Some(Ended),
         "connected" if presence["waits"] == "nothing" => Some(Idle),
         "connected" => Some(There),
-        "silent" => Some(Quiet),
+        "silent" | "away" => Some(Quiet),
         "left" | "taken_out" => Some(Gone),
         _ => None,
     }
 }
 
-/// The names in a field, one name each.
-fn labels(value: &Value) -> Vec<&str> {
-    match value {
-        Value::String(names) => names.split(" and ").flat_map(|name| name.split(", ")).collect(),
-        Value::Object(fields) => fields.get("shown").map(labels).unwrap_or_default(),
-        Value::Array(all) => all.iter().flat_map(labels).collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// Sentences of the native rendezvous that have no facts, and what they say of those before the colon.
-const SUBJECTS: [(&str, Claim); 3] =
-    [("node_silent", Quiet), ("node_disconnected", Quiet), ("node_failed", Gone)];
-
 /// All that is claimed of somebody: the name, and what.
 fn claims(said: &Explanation) -> Vec<(&str, Claim)> {
-    let mut all = Vec::new();
-    if let Some((_, claim)) = SUBJECTS.iter().find(|(code, _)| *code == said.code) {
-        let subject = said.text.split(": ").nth(1).unwrap_or_default();
-        let subject = subject.split(" failed").next().unwrap_or_default();
-        let names = subject.split(" and ").flat_map(|name| name.split(", "));
-        all.extend(names.map(|name| (name, *claim)));
-    }
-    let Some(facts) = said.facts.as_object() else { return all };
-    for (field, value) in facts {
-        // A connection closed, or was given up.
-        let is_closed = said.facts["cut_off"] == false && field == "nodes";
-        let claim = if is_closed { Some(Ended) } else { claim_in(&said.code, field) };
-        if let Some(claim) = claim {
-            all.extend(labels(value).into_iter().map(|name| (name, claim)));
-        }
-    }
-    tagged(&said.facts, &mut all);
-    all
-}
-
-/// Beings that are told with a presence, wherever in the facts.
-fn tagged<'f>(facts: &'f Value, all: &mut Vec<(&'f str, Claim)>) {
-    match facts {
-        Value::Object(fields) => {
-            let name = ["name", "who"].iter().find_map(|name| fields.get(*name));
-            let claim = fields
-                .get("presence")
-                .and_then(claim_of)
-                .filter(|_| fields.get("but").is_none_or(Value::is_null));
-            all.extend(name.into_iter().flat_map(labels).filter_map(|name| Some((name, claim?))));
-            fields.values().for_each(|value| tagged(value, all));
-        }
-        Value::Array(several) => several.iter().for_each(|value| tagged(value, all)),
-        _ => {}
-    }
+    let shown = |field: &str| said.facts[field]["shown"].as_array().into_iter().flatten();
+    let names = |field| shown(field).filter_map(Value::as_str);
+    let held = match said.code.as_str() {
+        "gave_up" => Some(Free),
+        // It may have been closed as these had left.
+        "run_closed" => None,
+        _ => Some(There),
+    };
+    let held = names("held").filter_map(|name| Some((name, held?)));
+    let candidates = names("candidates").map(|name| (name, Unplaced));
+    let missing = said.facts["missing"].as_array().into_iter().flatten();
+    let missing = missing.filter_map(|who| Some((who["name"].as_str()?, claim_of(&who["presence"])?)));
+    held.chain(candidates).chain(missing).collect()
 }
 
 fn is_address(name: &str) -> bool {
@@ -228,7 +170,7 @@ impl World {
         self.beings.iter().enumerate().filter(move |(_, being)| holds(being))
     }
 
-    fn is_so(&self, called: &Called, claim: Claim, at: f64, silence: f64) -> bool {
+    fn is_so(&self, called: &Called, claim: Claim, at: f64) -> bool {
         let mut those = self.beings.iter().filter(|being| called.is(being, self.place));
         let holds = |being: &Being| being.connected && being.holds;
         // Who waits sends no heartbeats, and may be taken for gone.
@@ -246,12 +188,7 @@ impl World {
             Idle => those.any(|being| being.may_be_there() && !being.waits_here()),
             Free => those.any(|being| !being.connected || !being.waits_here()),
             Unplaced => those.any(|being| being.connected && !being.holds || being.unnoticed),
-            Quiet => those.any(|being| {
-                !being.acts
-                    || being.away
-                    || !being.connected
-                    || silence > 0.0 && being.heard <= at - silence + 1.5
-            }),
+            Quiet => those.any(|being| !being.acts || being.away || !being.connected || is_quiet(being)),
         }
     }
 
@@ -264,7 +201,7 @@ impl World {
             "round_complete" => self.complete,
             // Another job may be beside the one that has ended.
             "run_ended" => {
-                let all = ["processes", "members"].iter().find_map(|field| said.facts[*field].as_u64());
+                let all = said.facts["expected"].as_u64();
                 self.over == Some(true)
                     || held(true) == 0
                     || all.is_some_and(|all| held(false) >= all as usize)
@@ -291,7 +228,6 @@ pub fn judge<T>(
     let was =
         |holds: &dyn Fn(&World) -> bool| past.any_since(from, at, |moment| world(moment).is_some_and(holds));
     yes(was(&|world| world.has(said)), "it is not so")?;
-    let silence = said.facts["silent"].as_f64().unwrap_or_default();
     let last = past.0.last().and_then(|(_, moment)| world(moment));
     let kinds: BTreeSet<&str> = last
         .iter()
@@ -314,20 +250,27 @@ pub fn judge<T>(
             continue;
         }
         yes(is_known || matches!(claim, Absent | Gone), &format!("nobody is called {name}"))?;
-        yes(was(&|world| world.is_so(&called, claim, at, silence)), &format!("{name} is not {claim:?}"))?;
+        yes(was(&|world| world.is_so(&called, claim, at)), &format!("{name} is not {claim:?}"))?;
     }
-    // How many there were in a run that was closed is told later.
-    let counts = last.filter(|_| said.code != "run_closed");
-    for (field, _, _) in counts.iter().flat_map(|world| &world.counts) {
-        let Some(number) = said.facts[*field].as_u64() else { continue };
+    let counted = match said.code.as_str() {
+        "lost" | "ranks_ended" => Some("left"),
+        "exit_barrier" => Some("arrived"),
+        // How many there were in a run that is over is told later.
+        "run_closed" | "run_finished" => None,
+        _ => Some("joined"),
+    };
+    let is_of_world = last.is_some_and(|world| {
+        said.facts["of"] == world.place && world.counts.iter().any(|(of, ..)| Some(*of) == counted)
+    });
+    if let (true, Some(counted), Some(number)) = (is_of_world, counted, said.facts["joined"].as_u64()) {
         let is_it = |(of, least, most): &(&str, usize, usize)| {
-            of == field && (*least..=*most).contains(&(number as usize))
+            *of == counted && (*least..=*most).contains(&(number as usize))
         };
-        yes(was(&|world| world.counts.iter().any(is_it)), &format!("not {number} {field}"))?;
+        yes(was(&|world| world.counts.iter().any(is_it)), &format!("not {number} {counted}"))?;
     }
     // Strangers may wait, too.
-    let waiters = said.facts["waiters"].as_u64().filter(|_| last.is_some_and(|world| !world.has_strangers));
-    let waiters = waiters.unwrap_or_default() as usize;
+    let is_told = said.code == "waiting" && last.is_some_and(|world| !world.has_strangers);
+    let waiters = if is_told { waiters(&said.facts) } else { 0 };
     let wait = |world: &World| world.beings.iter().filter(|being| being.waits.is_some()).count() >= waiters;
     yes(was(&wait), "not so many wait")
 }
@@ -438,7 +381,7 @@ impl World {
 
     /// Whether nobody with this name holds a place, or somebody of several.
     pub fn may_be_missing(&self, name: &str) -> bool {
-        self.is_so(&Called::of(name), Absent, 0.0, 0.0)
+        self.is_so(&Called::of(name), Absent, 0.0)
     }
 }
 
@@ -498,25 +441,28 @@ mod tests {
 
     #[test]
     fn a_false_word_is_found_and_a_true_one_is_not() {
-        let shown = |names: &[&str]| json!({"shown": names, "more": 0});
+        let missing = |name: &str, is: &str| json!({"missing": [{"name": name, "presence": {"is": is}}]});
+        let idle = |name: &str| {
+            let presence = json!({"is": "connected", "waits": "nothing"});
+            json!({"missing": [{"name": name, "presence": presence}]})
+        };
         let cases = [
-            (true, "waiting", json!({"missing": shown(&["rank 3"])})),
-            (true, "waiting", json!({"missing": shown(&["rank 2"])})),
-            (false, "waiting", json!({"missing": shown(&["rank 1"])})),
-            (true, "lost", json!({"ranks": shown(&["rank 2 on host2"])})),
-            (false, "lost", json!({"ranks": shown(&["rank 1 on host1"])})),
-            (false, "lost", json!({"ranks": shown(&["rank 2 on host7"])})),
-            (true, "waiting", json!({"who": "rank 1 on host1", "presence": {"is": "connected"}})),
-            (true, "waiting", json!({"who": "rank 1", "presence": {"is": "connected", "waits": "nothing"}})),
-            (false, "waiting", json!({"who": "rank 0", "presence": {"is": "connected", "waits": "nothing"}})),
-            (false, "waiting", json!({"who": "rank 1 on host1", "presence": {"is": "closed"}})),
-            (false, "waiting", json!({"who": "rank 1", "presence": {"is": "never_seen"}})),
-            (true, "waiting", json!({"joined": 2, "waiters": 1})),
-            (false, "waiting", json!({"joined": 3})),
-            (false, "waiting", json!({"waiters": 2})),
+            (true, "waiting", missing("rank 3", "never_seen")),
+            (true, "waiting", missing("rank 2", "never_seen")),
+            (false, "waiting", missing("rank 1", "never_seen")),
+            (true, "lost", missing("rank 2 on host2", "closed")),
+            (false, "lost", missing("rank 1 on host1", "closed")),
+            (false, "lost", missing("rank 2 on host7", "closed")),
+            (true, "waiting", missing("rank 1 on host1", "connected")),
+            (true, "waiting", idle("rank 1")),
+            (false, "waiting", idle("rank 0")),
+            (false, "waiting", json!({"held": {"shown": ["rank 2"], "more": 0}})),
+            (true, "waiting", json!({"of": "rank", "joined": 2, "held": {"shown": ["rank 0"], "more": 0}})),
+            (false, "waiting", json!({"of": "rank", "joined": 3})),
+            (false, "waiting", json!({"held": {"shown": ["rank 0"], "more": 1}})),
             (false, "round_complete", json!({})),
             (false, "duplicate_rank", json!({})),
-            (false, "run_ended", json!({"processes": 3})),
+            (false, "run_ended", json!({"expected": 3})),
         ];
         let past = Past(vec![(0.0, world())]);
         for (is_true, code, facts) in cases {

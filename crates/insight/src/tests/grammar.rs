@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::epoch::Epoch;
 use crate::explanation_log::{ExplanationLog, Subject, Topic};
-use crate::reason::{Code, Finding, Loss, Names, RankLoss, Reason, Unit};
-use rallypoint_protocol::ids::{Elapsed, Timestamp};
+use crate::presence::Place;
+use crate::reason::{Code, Finding, Loss, Names, RankLoss, Reason};
+use rallypoint_protocol::ids::Timestamp;
 
 /// The only name of one, and how those of many begin.
 const ONE: &str = "Solo";
@@ -104,33 +105,31 @@ pub(super) fn fault(text: &str) -> Option<String> {
 
 /// How losses are told, with `n` and `m` of what is counted.
 fn losses(n: u32, m: u32) -> Vec<Reason> {
-    let silent = Elapsed(Duration::from_secs(31));
+    let since = Timestamp::default();
     let [gave_up, go_on] = [n == 1, n == 2];
-    let of_unit = |unit, cut_off| Loss {
+    let of = |of, cut_off| Loss {
         nodes: names(n.max(1)),
         cut_off,
         links: names(if cut_off { m } else { 0 }),
         when: if n == 2 { "" } else { ", after the round was complete" },
         left: m,
         expected: (n < m).then_some(m),
-        unit,
+        of,
+        since,
         gave_up,
     };
-    let units = [(Unit::Node, false), (Unit::Node, true), (Unit::Process, false), (Unit::Process, true)];
+    let places = [(Place::Node, false), (Place::Node, true), (Place::Process, false), (Place::Process, true)];
     let ranks = RankLoss {
         ranks: names(n.max(1)),
         unseen: names(m),
         joined: n,
         world_size: (n < m).then_some(m),
+        since,
         gave_up,
         go_on,
     };
-    let out = Reason::taken_out(&names(n.max(1)), "a", silent, m);
-    units
-        .map(|(unit, cut_off)| of_unit(unit, cut_off).into())
-        .into_iter()
-        .chain([out, ranks.into()])
-        .collect()
+    let out = Reason::taken_out(&names(n.max(1)), "a", since, Timestamp(Duration::from_secs(31)), m);
+    places.map(|(place, cut_off)| of(place, cut_off).into()).into_iter().chain([out, ranks.into()]).collect()
 }
 
 #[test]

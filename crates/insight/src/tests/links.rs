@@ -59,8 +59,9 @@ away 10.77.0.11 train-1; pass 35; said waiting
 = a rank behind a link that is away neither counts as there nor waits [soon]
 rank 10:0 of 3 at 10.77.0.10; rank 11:1 of 3 at 10.77.0.11; await 10 2; pass 0.1; await 11 2
 away 10.77.0.11 train-1; pass 8; see rank_grid.states=ja. ranks.joined=1 ranks.away=1
-see explanation.facts.waiters=1 waits.who=rank 0 on host10
-back; pass 2; see rank_grid.states=jj. ranks.joined=2 ranks.away=0 explanation.facts.waiters=2
+see explanation.facts.held.shown=rank 0 on host10 waits.who=rank 0 on host10
+back; pass 2; see rank_grid.states=jj. ranks.joined=2 ranks.away=0
+see explanation.facts.held.shown=rank 0 on host10,rank 1 on host11
 = who is behind a link that is away claims no rank
 rank 11:1 of 3 at 10.77.0.^; away 10.77.0.11 train-1; rank 12:1 of 3 at 10.77.0.^; pass 5
 said duplicate_rank=0; rank 13:1 of 3 at 10.77.0.^; pass 5; said duplicate_rank=1

@@ -10,7 +10,7 @@ use super::calls::{Answer, Caller};
 use super::nodes::{Doing, label};
 use super::{Checked, Event, World};
 use rallypoint_api::Explanation;
-use rallypoint_insight::testing::{names, yes};
+use rallypoint_insight::testing::{held, yes};
 use rallypoint_protocol::ids::Nodes;
 use rallypoint_rendezvous::barrier::{Arrival, ArrivalRefusal, ArrivalStanding};
 use rallypoint_rendezvous::gate::{Announcement, PodStanding};
@@ -90,7 +90,8 @@ impl World {
             let is_it = |it: &&Participant| it.name() == *who;
             self.runs.participants.iter().find(is_it).is_some_and(|it| it.has_arrived || it.turn > 0)
         };
-        yes(names(&said.facts, "there").iter().all(has_come), "one of them has not arrived")
+        let is_of_store = said.store.is_some();
+        yes(is_of_store || held(&said.facts).iter().all(has_come), "one of them has not arrived")
     }
 
     pub(super) fn arrives(&mut self, n: usize) -> Checked {

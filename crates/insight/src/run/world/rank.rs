@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::connected::Process;
+use crate::presence::{Presence, Sighting};
 use crate::reason::Evidence;
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{ConnId, Timestamp};
@@ -45,6 +46,11 @@ impl RankInfo {
     pub(crate) fn closed(&self, rank: u32, at: Timestamp) -> Evidence {
         let (who, peer) = (self.label(rank), Some(self.peer));
         Evidence { seen: Seen::Closed, who, peer, pid: self.pid, key: None, at }
+    }
+
+    /// How it has gone: its connection closed, or was given up.
+    pub(crate) fn gone_as(&self) -> Option<Sighting> {
+        Some(Presence::gone(self.is_cut_off).at(self.gone?))
     }
 
     /// The process, where it told its id.

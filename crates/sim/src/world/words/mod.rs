@@ -181,17 +181,13 @@ impl World {
     /// No reported duration is longer than the world has lasted, plus the difference between its servers'
     /// calendars.
     fn check_lengths(&self, said: &Explanation) -> Checked {
-        const LENGTHS: [&str; 6] = ["waited", "for_seconds", "ran", "away", "took", "since"];
         let aheads = || (1..=self.server_life).map(|life| self.plan.ahead(life));
         let apart = aheads().max().unwrap_or(0) - aheads().min().unwrap_or(0);
         let most = self.seconds() + DELAY + apart as f64;
-        for name in LENGTHS {
-            let lengths = [&said.facts[name], &said.facts["presence"][name]];
-            if lengths.iter().any(|it| it.as_f64().is_some_and(|it| it > most)) {
-                return Err(format!("{name} is longer than the world is old: {}: {}", said.code, said.text));
-            }
-        }
-        Ok(())
+        let seen = said.facts["missing"].as_array().into_iter().flatten();
+        let mut seen = seen.filter_map(|who| who["at"].as_f64());
+        let is_before = seen.any(|at| said.since - at > most);
+        yes(!is_before, &format!("seen before there was a world: {}: {}", said.code, said.text))
     }
 }
 

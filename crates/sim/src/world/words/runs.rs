@@ -6,9 +6,10 @@ use super::super::super::plan::{Micros, SECOND};
 use super::super::calls::Caller;
 use super::super::nodes::Doing;
 use super::super::{Checked, World};
+use super::said::is_of_ranks;
 use super::{Moment, number_behind};
 use rallypoint_api::{Explanation, Run, RunState};
-use rallypoint_insight::testing::{DELAY, names, number, yes};
+use rallypoint_insight::testing::{DELAY, missing, number, yes};
 
 /// The state of a node at one moment.
 #[derive(Debug, Clone, Copy)]
@@ -138,7 +139,7 @@ impl World {
         let text = said.text.as_str();
         let plan = self.plan.runs.runs.get(run).ok_or("there is no such run")?;
         // What has ranks is said of the workers.
-        if !said.facts["ranks"].is_null() {
+        if is_of_ranks(said) {
             return self.check_said_of_job(&said_of(run), said);
         }
         match said.code.as_str() {
@@ -186,7 +187,9 @@ impl World {
                 self.was_so_of(text, |node| node.doing == Doing::Joins, "has not joined")
             }
             "stands_by" => {
-                let unreported = number(&said.facts, "unreported");
+                let unreported = "not reported since the server was restarted: ";
+                let unreported = text.split_once(unreported).and_then(|(_, rest)| rest.split(' ').next());
+                let unreported = unreported.map_or(0, |n| n.parse::<usize>().unwrap_or_default());
                 yes(unreported == 0 || self.server_life > 1, "no server was before")?;
                 // An operator may expect as few nodes as the terms allow.
                 let fewest = if self.plan.runs.wishes.is_empty() { plan.max } else { plan.min };
@@ -263,7 +266,7 @@ impl World {
     pub(super) fn check_said_of_gate(&self, gate: usize, said: &Explanation) -> Checked {
         match said.code.as_str() {
             "pods_missing" => {
-                let announced = number(&said.facts, "announced");
+                let announced = number(&said.facts, "joined");
                 let all = self.plan.runs.gates[gate].pods.len();
                 yes(number(&said.facts, "expected") == all && announced < all, "none is missing")?;
                 self.was(|moment| moment.announced[gate] >= announced, "so many have not come")?;
@@ -271,8 +274,8 @@ impl World {
             }
             "pods_idle" => {
                 let all = self.plan.runs.gates[gate].pods.len();
-                yes(number(&said.facts, "pods") <= all, "there are not so many")?;
-                yes(names(&said.facts, "gone").is_empty(), "no relay has the name of a pod")?;
+                yes(number(&said.facts, "joined") <= all, "there are not so many")?;
+                yes(missing(&said.facts, None).is_empty(), "no relay has the name of a pod")?;
                 self.was(|moment| moment.announced[gate] == all || self.server_life > 1, "some have not come")
             }
             _ => Err("nothing of that kind is so".into()),

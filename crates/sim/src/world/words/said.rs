@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::super::super::agent::{Backend, key};
-use super::super::{Checked, World, relay_of};
+use super::super::{Checked, World};
 use super::truth::{NODE, RANK, job_name};
 use super::{Moment, number_behind};
 use rallypoint_api::{Explanation, Run, RunState};
 use rallypoint_insight::testing::oracle::{Being, judge};
-use rallypoint_insight::testing::{names, number, yes};
+use rallypoint_insight::testing::{missing, number, waiters, yes};
 use rallypoint_protocol::rendezvous_state::RendezvousState;
 
 /// A run of agents or ranks.
@@ -19,8 +19,12 @@ struct RunOf<'w> {
 }
 
 /// Whether it is said of ranks, and not of nodes.
-fn is_of_ranks(said: &Explanation) -> bool {
-    !said.facts["ranks"].is_null() || said.facts["place"] == RANK
+pub(super) fn is_of_ranks(said: &Explanation) -> bool {
+    match said.code.as_str() {
+        "waiting" => said.facts["missing"][0]["what"] == RANK,
+        "world_sizes_differ" => true,
+        _ => said.facts["of"] == RANK || said.facts["of"] == "process",
+    }
 }
 
 impl RunOf<'_> {
@@ -54,78 +58,70 @@ impl RunOf<'_> {
         let window = (world.since(), world.seconds());
         judge(&world.words.past, |moment| Some(&moment.runs.get(self.run)?.truth), window, said)?;
         let kind = if is_of_ranks(said) || self.run == job_name() { RANK } else { NODE };
-        let many = |field: &str, holds: &dyn Fn(&Being) -> bool, why: &str| {
-            self.were(kind, number(facts, field), holds, why)
-        };
+        let many =
+            |holds: &dyn Fn(&Being) -> bool, why: &str| self.were(kind, number(facts, "joined"), holds, why);
         let has_come = |being: &Being| being.holds;
         let is_left = |being: &Being| being.may_be_there() && (being.holds || being.place.is_some());
-        let sees_links = || {
-            let relays: Vec<_> = names(facts, "links").iter().map(|link| relay_of(link)).collect();
-            yes(!relays.is_empty() && !relays.contains(&None), "no relay has this name")?;
-            yes(relays.iter().flatten().all(|relay| world.relays[*relay].was_long_away), "it was not away")
-        };
         match (said.code.as_str(), kind) {
             ("round_complete", RANK) => {
                 let size = world.plan.job.as_ref().filter(|_| self.run == job_name());
                 let size = size.map(|job| job.ranks.len());
-                yes(size.is_none_or(|size| number(facts, "ranks") == size), "not with so many")?;
-                many("ranks", &|being| being.place.is_some(), "so many have not come")
+                yes(size.is_none_or(|size| number(facts, "joined") == size), "not with so many")?;
+                many(&|being| being.place.is_some(), "so many have not come")
             }
             ("round_complete", _) => {
                 let is_complete = self.state_was(|state| state.complete, "it is not complete");
                 let size = world.plan.elastic.first().map_or(0, |job| job.nodes.len());
-                let is_all = || yes(number(facts, "nodes") == size, "not with so many");
+                let is_all = || yes(number(facts, "joined") == size, "not with so many");
                 if self.is_c10d() { is_complete } else { is_all() }?;
-                many("nodes", &has_come, "so many have not come")
+                many(&has_come, "so many have not come")
             }
             ("nodes_missing", NODE) => {
                 let forms = |state: &RendezvousState| !state.complete;
                 if self.is_c10d() {
                     self.state_was(forms, "it is complete")?;
                 }
-                many("joined", &has_come, "so many have not come")
+                many(&has_come, "so many have not come")
             }
-            ("node_came_late", NODE) if facts["back"] == true => Ok(()),
-            ("node_came_late", NODE) => many("joined", &has_come, "so many have not come"),
-            ("lost", NODE) if facts["by"].is_string() => Ok(()),
+            ("node_came_late", NODE) if said.text.contains("heard from again") => Ok(()),
+            ("node_came_late", NODE) => many(&has_come, "so many have not come"),
+            ("lost", NODE) if !missing(facts, Some("taken_out")).is_empty() => Ok(()),
             ("lost", NODE) => {
-                if facts["cut_off"] == true {
-                    sees_links()?;
-                } else {
+                if missing(facts, Some("unreachable")).is_empty() {
                     let may_be = world.server_life > 1 || world.has_lost;
                     let is_dead = |being: &Being| !being.connected && (!being.finished || may_be);
-                    self.were(NODE, names(facts, "nodes").len(), is_dead, "so many have not died")?;
+                    self.were(NODE, missing(facts, None).len(), is_dead, "so many have not died")?;
+                } else {
+                    let was_away = world.relays.iter().any(|relay| relay.was_long_away);
+                    yes(was_away, "no link was away for so long")?;
                 }
-                many("left", &is_left, "so many are not left")
+                many(&is_left, "so many are not left")
             }
-            ("ranks_ended", RANK) => many("left", &Being::may_be_there, "so many are not left"),
-            ("run_finished", NODE) => many("nodes", &|being| being.finished, "so many have not finished"),
+            ("ranks_ended", RANK) => many(&Being::may_be_there, "so many are not left"),
+            ("run_finished", NODE) => many(&|being| being.finished, "so many have not finished"),
             ("run_ended" | "not_back", _) => self.all_were_gone(),
             ("run_closed" | "join_refused", NODE) => self.state_was(|state| state.closed, "it is not closed"),
             ("stands_by", NODE) => {
-                let left_over = names(facts, "left_over").len();
+                let left_over = waiters(facts);
                 let wait = |state: &RendezvousState| state.wait_list.len() + state.redundancy_list.len();
                 self.state_was(|state| wait(state) >= left_over, "so many are not left over")
             }
-            ("exit_barrier", NODE) => many("arrived", &|being| being.finished, "so many have not arrived"),
+            ("exit_barrier", NODE) => many(&|being| being.finished, "so many have not arrived"),
             ("world_sizes_differ", RANK) => yes(world.workers_differ(self.run), "they agree"),
             ("workers_elsewhere", NODE) => self.state_was(|state| state.complete, "it is not complete"),
             ("waiting", _) => {
-                if kind == RANK && facts["waiters"].is_number() {
-                    many(
-                        "waiters",
-                        &|being| being.may_be_there() && being.waits.is_some(),
-                        "so many do not wait",
-                    )?;
+                if kind == RANK {
+                    let waits = |being: &Being| being.may_be_there() && being.waits.is_some();
+                    self.were(RANK, waiters(facts), waits, "so many do not wait")?;
                 }
-                match facts["presence"]["is"].as_str().unwrap_or_default() {
+                match facts["missing"][0]["presence"]["is"].as_str().unwrap_or_default() {
                     "away" => world.some_link_was_away(),
                     "not_back" => yes(world.server_life > 1, "the server was not restarted"),
                     _ => Ok(()),
                 }
             }
             ("node_silent", _) => {
-                self.were(kind, names(facts, "nodes").len(), Being::may_be_there, "some are dead")
+                self.were(kind, missing(facts, None).len(), Being::may_be_there, "some are dead")
             }
             ("run_started" | "gave_up" | "duplicate_rank" | "two_jobs" | "lost" | "store_reset", _) => Ok(()),
             _ => Err("nothing of that kind is so".into()),
