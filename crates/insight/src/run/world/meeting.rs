@@ -24,13 +24,11 @@ pub(crate) struct Meeting {
     pub(crate) met: Option<Timestamp>,
     /// When they met first, if the processes of the meeting before meet once more.
     pub(crate) first_met: Option<Timestamp>,
-    /// Who held a rank before: when these met last, or until the address was dropped.
+    /// Who held a rank before: when these met last, or until the address was dropped, or another live process
+    /// published it.
     pub(crate) former: BTreeMap<u32, RankInfo>,
     /// When those of `former` had met, and had met first, if none of them has come again since.
     before: Option<(Timestamp, Option<Timestamp>)>,
-    /// The first of two live processes with one rank: it is theirs again if the second ends before all have
-    /// met.
-    rivals: BTreeMap<u32, RankInfo>,
     /// Ranks whose process ended and whose place another took.
     pub(crate) replaced: BTreeSet<u32>,
     /// Ranks that ended before all had met, not yet reported.
@@ -98,10 +96,11 @@ impl Meeting {
         };
         let first = self.ranks.get(&rank).or(holder.as_ref());
         let first = first.filter(|first| first.conn != info.conn && !first.is_same_process(&info));
-        if let Some(first) = first {
+        if let Some(first) = first.cloned() {
             self.replaced.insert(rank);
-            if first.is_live() {
-                self.rivals.insert(rank, first.clone());
+            // It is theirs again if the second ends before all have met.
+            if first.is_live() && self.before.is_none() {
+                self.former.insert(rank, RankInfo { withdrawn: true, ..first });
             }
         }
         self.started.get_or_insert(now);
@@ -181,16 +180,13 @@ impl Meeting {
                 of_this_meeting = Some(info.closed(rank, at));
             }
         }
-        self.rivals.retain(|_, info| info.conn != conn);
         let had_met = self.met.is_some() || may_have_met;
         let Some(closed) = of_this_meeting.filter(|_| !had_met) else { return };
-        if let Some(rival) = self.rivals.remove(&rank) {
-            // A copy of a rank has ended. That is there, but for its address.
+        let is_holder = self.ranks.get(&rank).is_none_or(|info| info.conn == conn);
+        if is_holder && self.former.get(&rank).is_some_and(RankInfo::is_live) {
+            // A copy has ended. The rank is there, but for its address.
             self.ranks.remove(&rank);
-            let had_met = self.former.get(&rank).is_some_and(|before| before.conn == rival.conn);
-            self.before = self.before.filter(|_| had_met);
-            self.former.insert(rank, RankInfo { withdrawn: true, ..rival });
-        } else if !is_cut_off && self.lost.len() < MOST_LOST {
+        } else if is_holder && !is_cut_off && self.lost.len() < MOST_LOST {
             // Another may take its place before it is told.
             self.lost.push(Lost { rank, closed, gave_up });
         }
@@ -277,7 +273,7 @@ impl Meeting {
     }
 
     fn known_as(&self, rank: u32) -> impl Iterator<Item = &RankInfo> {
-        [&self.ranks, &self.former, &self.rivals].into_iter().filter_map(move |of| of.get(&rank))
+        [&self.ranks, &self.former].into_iter().filter_map(move |of| of.get(&rank))
     }
 
     /// Whether who is prepared for so many ranks can meet these.
