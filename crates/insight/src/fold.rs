@@ -11,7 +11,7 @@ use super::jobs::Jobs;
 use super::reason::{Code, Evidence, Names};
 use super::run::{RankInfo, RunKey, TrackedRun, read_gloo, read_nccl_id};
 use super::told::Told;
-use super::watch::{Claim, Clash, Client, CutOff, GivenUp, Waiting};
+use super::watch::{Claim, Clash, Client, GivenUp, Waiting};
 use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{Address, AddressKind, KeyPattern, Leftover, RendezvousPart, Role, classify};
@@ -53,10 +53,8 @@ impl Fold<'_> {
             Observed::Dropped { key, cause } => self.dropped(&key, cause),
             Observed::GaveUp { conn, key, waited } => self.gave_up(conn, key, waited),
             Observed::Gone { conn, used_own_keys } => self.gone(conn, used_own_keys),
-            Observed::CutOff { conn, link } => {
-                if let Some(client) = self.client(conn) {
-                    client.cut_off = Some(link.map_or(CutOff::Unanswered, CutOff::Link));
-                }
+            Observed::CutOff { conn, .. } => {
+                self.client(conn).into_iter().for_each(|client| client.is_cut_off = true);
             }
             Observed::TwoWriters { key, first, second } => self.two_writers(&key, first, second),
             Observed::StoreReset { cause } => self.store_reset(cause),
@@ -87,7 +85,7 @@ impl Fold<'_> {
             uses_group: false,
             published: None,
             has_counted_itself: false,
-            cut_off: None,
+            is_cut_off: false,
         });
         client.pid = pid;
         Some(client)
@@ -554,11 +552,11 @@ impl Fold<'_> {
             run.native_agent_left(conn);
         }
         for run in self.jobs.runs.values_mut().filter(|run| run.met_at() == Some(self.port)) {
-            run.agent_left(conn, client.pid, client.cut_off.as_ref(), self.at);
+            run.agent_left(conn, client.pid, client.is_cut_off, self.at);
             if client.run.as_ref() == Some(run.key()) && client.role == Role::Worker {
                 let key = waited.as_ref().map(|key| ShownKey(key).to_string());
                 let closed = Evidence { key, ..client.evidence(Seen::Closed, self.at) };
-                run.worker_left(conn, client.rank, client.cut_off.as_ref(), closed);
+                run.worker_left(conn, client.rank, client.is_cut_off, closed);
             }
         }
     }

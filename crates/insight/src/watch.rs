@@ -39,26 +39,8 @@ pub(super) struct Client {
     pub(super) published: Option<Box<[u8]>>,
     /// In `init/`, as every process of `env://` and `tcp://` does once.
     pub(super) has_counted_itself: bool,
-    /// How contact with it was lost, with which it goes.
-    pub(super) cut_off: Option<CutOff>,
-}
-
-/// How contact with a process was lost of which nothing else is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum CutOff {
-    /// The link of this relay was away for too long.
-    Link(Box<str>),
-    /// Its host did not answer.
-    Unanswered,
-}
-
-impl CutOff {
-    pub(super) fn link(&self) -> Option<&str> {
-        match self {
-            Self::Link(link) => Some(link),
-            Self::Unanswered => None,
-        }
-    }
+    /// Contact with it was lost: its link was away for too long, or its host did not answer.
+    pub(super) is_cut_off: bool,
 }
 
 impl Client {

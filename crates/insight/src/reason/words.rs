@@ -21,9 +21,6 @@ pub(crate) const SLIP: &str =
     "one of the two names may be a slip: compare the parts of the program that write and read it";
 pub(crate) const SAME_GROUPS: &str =
     "let all ranks make the same groups in the same order (new_group, also those that are no members)";
-pub(crate) const GAVE_UP_ON: &str =
-    "look at what they gave up on, and why that was not there; their own logs say no more than that";
-
 /// `3 processes have waited up to`: the time is that of the first, and the others may have come later.
 pub(crate) fn clients(n: usize) -> String {
     format!("{} {}", counted(n, "process", "processes"), have_waited(n))
@@ -56,10 +53,6 @@ pub(crate) fn all(n: u32, unit: &str) -> String {
 
 pub(crate) fn the_link(links: &Names) -> &'static str {
     if links.count() == 1 { "the link" } else { "the links" }
-}
-
-pub(crate) const fn connections(n: usize) -> &'static str {
-    if n == 1 { "connection closed" } else { "connections closed" }
 }
 
 /// How often one of them has ended by now, if that is a loop.
@@ -97,14 +90,5 @@ pub(crate) const fn says_who(from: ExpectedFrom) -> &'static str {
         ExpectedFrom::RoundComplete => "the rendezvous state",
         ExpectedFrom::GlooAddress => "the ranks' addresses",
         ExpectedFrom::EarlierRound => "an earlier round",
-    }
-}
-
-/// Who lost a connection after giving up on others: a victim, not a cause.
-pub(crate) fn after_giving_up(gave_up: bool, those: &Names) -> &'static str {
-    match (gave_up, those.count()) {
-        (false, _) => "",
-        (true, 1) => ", after it had given up on another",
-        (true, _) => ", after they had given up on others",
     }
 }

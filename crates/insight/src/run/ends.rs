@@ -1,15 +1,15 @@
 //! How a run ends, as a whole at the exit barrier or node by node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::facts::Dying;
 use super::limits::{MOST_NODES, SETTLE};
 use super::node::{Membership, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::Meeting;
-use crate::presence::Place;
-use crate::reason::{Code, Finding, Loss, Names};
-use crate::watch::CutOff;
+use crate::presence::{CUT_OFF, Place, Presence};
+use crate::reason::{Code, Finding, Names, Reason};
+use crate::totals::Tally;
 use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
@@ -61,19 +61,13 @@ impl TrackedRun {
     }
 
     /// An agent's connection closed.
-    pub(crate) fn agent_left(
-        &mut self,
-        conn: ConnId,
-        pid: Option<u32>,
-        cut_off: Option<&CutOff>,
-        now: Timestamp,
-    ) {
+    pub(crate) fn agent_left(&mut self, conn: ConnId, pid: Option<u32>, is_cut_off: bool, now: Timestamp) {
         if !self.agents.remove(&conn) {
             return;
         }
         self.touch();
         self.settle_static(now);
-        self.life.was_cut_off |= cut_off.is_some();
+        self.life.was_cut_off |= is_cut_off;
         if self.node_of(conn).is_none() {
             self.match_by_pid(conn, pid, None);
         }
@@ -85,7 +79,7 @@ impl TrackedRun {
             // Another process that claims its rank is the node from now on.
             let has_heir = self.heir(&self.life.nodes[at]).is_some();
             let node = &mut self.life.nodes[at];
-            (node.gone, node.is_cut_off) = (Some(now), cut_off.is_some());
+            (node.gone, node.is_cut_off) = (Some(now), is_cut_off);
             node.finished |= self.round.exit.contains(&conn);
             let waits = node.membership == Membership::WaitList && self.kind == RunKind::C10d;
             let goes_on = node.membership == Membership::Earlier;
@@ -98,8 +92,7 @@ impl TrackedRun {
                 // The rank of one that is out was one of the round before.
                 let rank = node.rank.filter(|_| !node.is_out() || in_round);
                 let closed = TrackedNode { rank, ..node.clone() }.evidence(Seen::Closed, None, now);
-                let cut_off = cut_off.cloned();
-                self.life.dying.push(Dying { closed, round, in_round, cut_off, gave_up });
+                self.life.dying.push(Dying { closed, round, in_round, is_cut_off, gave_up });
             }
             // Nobody misses one that was out of the round and had finished, or that never was a node of it.
             if node.is_out() && node.finished || node.membership == Membership::Stranger {
@@ -126,17 +119,13 @@ impl TrackedRun {
         let since = dying.iter().map(|one| one.closed.at).min().unwrap_or(now);
         let left = self.left();
         // Reported as the end of the run, unless somebody comes before that.
-        let ends_run = |one: &Dying| one.cut_off.is_none() && self.agents.is_empty();
+        let ends_run = |one: &Dying| !one.is_cut_off && self.agents.is_empty();
         let (kept, dying): (Vec<_>, Vec<_>) = dying.into_iter().partition(ends_run);
         self.life.dying = kept;
         // Nodes that gave up on others are victims, and are reported apart from the causes.
-        let kind = |one: &Dying| {
-            let link = one.cut_off.as_ref().map(|cut_off| cut_off.link().is_some());
-            (link, one.in_round, one.gave_up)
-        };
         let mut of_kind: BTreeMap<_, Vec<Dying>> = BTreeMap::new();
         for one in dying {
-            of_kind.entry(kind(&one)).or_default().push(one);
+            of_kind.entry((one.is_cut_off, one.in_round, one.gave_up)).or_default().push(one);
         }
         for lost in of_kind.into_values() {
             self.lose(lost, left, expected, since);
@@ -147,7 +136,7 @@ impl TrackedRun {
     /// way.
     fn lose(&mut self, lost: Vec<Dying>, left: u32, expected: Option<u32>, since: Timestamp) {
         let Some(first) = lost.first() else { return };
-        let (cut_off, gave_up, in_round) = (first.cut_off.is_some(), first.gave_up, first.in_round);
+        let (cut_off, gave_up, in_round) = (first.is_cut_off, first.gave_up, first.in_round);
         let (round, has_agents) = (first.round, self.has_agents());
         let world = &self.life.world;
         // They may have met in the round before.
@@ -167,11 +156,12 @@ impl TrackedRun {
             let present = world.meetings().iter().map(Meeting::present).sum();
             (present, world.shown().size, Place::Process)
         };
-        let links = lost.iter().filter_map(|one| one.cut_off.as_ref()?.link().map(str::to_owned));
-        let links = Names::of(links.collect::<BTreeSet<_>>());
         let nodes = Names::of(lost.iter().map(|one| one.closed.who.clone()));
-        let about = nodes.to_string();
-        let reason = Loss { nodes, cut_off, links, when, left, expected, of, since, gave_up };
+        let (about, seen) = (nodes.to_string(), Presence::gone(cut_off));
+        let how = format!("{}{when}", seen.words());
+        let reason = Reason::lost(of, &nodes, &how, seen.at(since), left, expected).of_victims(gave_up);
+        let reason = if cut_off { reason } else { reason.tally(Tally::Deaths(nodes.count())) };
+        let reason = if cut_off && !gave_up { reason.look_at(CUT_OFF) } else { reason };
         let closed = lost.into_iter().map(|one| one.closed).filter(|_| !cut_off);
         self.found(Finding::new(reason, about, since).seen(closed).in_round(Some(round)));
     }

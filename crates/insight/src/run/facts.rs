@@ -11,7 +11,6 @@ use super::node::TrackedNode;
 use super::world::World;
 use crate::missing::Absent;
 use crate::reason::{Evidence, Names};
-use crate::watch::CutOff;
 use rallypoint_api::{ExitCounts, Expected, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
 
@@ -156,8 +155,8 @@ pub(super) struct Dying {
     /// The round then, and whether the node was in it: it was complete.
     pub(super) round: u64,
     pub(super) in_round: bool,
-    /// How contact with it was lost.
-    pub(super) cut_off: Option<CutOff>,
+    /// Contact with it was lost.
+    pub(super) is_cut_off: bool,
     /// It had given up on another node just before.
     pub(super) gave_up: bool,
 }

@@ -13,7 +13,6 @@ use super::world::{Process, RankInfo};
 use crate::expect::Plan;
 use crate::reason::words::if_some;
 use crate::reason::{Code, Evidence, Finding, Names};
-use crate::watch::CutOff;
 use rallypoint_api::{RunKind, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use rallypoint_protocol::keys::RendezvousPart;
@@ -120,12 +119,12 @@ impl TrackedRun {
         &mut self,
         conn: ConnId,
         rank: Option<u32>,
-        cut_off: Option<&CutOff>,
+        is_cut_off: bool,
         closed: Evidence,
     ) {
-        self.life.was_cut_off |= cut_off.is_some();
+        self.life.was_cut_off |= is_cut_off;
         // The nodes of agents are told.
-        let is_told = cut_off.is_some() && !self.has_agents() && self.life.dying.len() < MOST_NODES;
+        let is_told = is_cut_off && !self.has_agents() && self.life.dying.len() < MOST_NODES;
         let of_rank = rank.filter(|_| is_told).and_then(|rank| {
             let meeting = self.life.world.of(Some(rank), conn);
             let info = meeting.ranks.get(&rank).filter(|info| info.conn == conn)?;
@@ -133,13 +132,13 @@ impl TrackedRun {
         });
         let unnamed = is_told.then(|| Evidence { who: self.process_label(&closed), ..closed.clone() });
         let gave_up = self.had_given_up(conn, closed.at);
-        let was_unnamed = self.life.world.leave(conn, rank, cut_off.is_some(), gave_up, closed);
+        let was_unnamed = self.life.world.leave(conn, rank, is_cut_off, gave_up, closed);
         let cut = of_rank.or(unnamed.filter(|_| was_unnamed));
         self.life.dying.extend(cut.map(|closed| Dying {
             closed,
             round: self.round.number,
             in_round: true,
-            cut_off: cut_off.cloned(),
+            is_cut_off,
             gave_up,
         }));
         self.touch();

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::limits::SETTLE;
 use super::tracked::TrackedRun;
 use super::world::{Lost, MOST_RANKS, Meeting, with_pid};
-use crate::presence::Place;
+use crate::presence::{Place, Presence};
 use crate::reason::words::all;
-use crate::reason::{Code, Finding, Names, RankLoss, Reason};
-use rallypoint_api::RunState;
+use crate::reason::{Code, Finding, Names, Reason};
+use rallypoint_api::{RunState, Severity};
 use rallypoint_protocol::ids::{ConnId, Timestamp};
 
 /// An agent notices within this time that a worker has ended.
@@ -112,8 +112,22 @@ impl TrackedRun {
             let live = meeting.holder(*rank).filter(|info| info.is_live())?;
             Some(with_pid(live.label(*rank), live.pid))
         }));
-        let reason: Reason = RankLoss { ranks, unseen, joined, world_size, since, gave_up, go_on }.into();
-        let reason = reason.and("place taken by", &again);
+        let how = match ranks.count() {
+            1 => "connection closed before all ranks had published",
+            _ => "connections closed, in this order, before all ranks had published",
+        };
+        let seen = Presence::Closed.at(since);
+        let reason = Reason::lost(Place::Rank, &ranks, how, seen, joined, world_size)
+            .look_at(
+                "look at the log of what ended first: torchrun ends the other ranks of its node then; the \
+                 ranks of other nodes wait for them until their time-outs",
+            )
+            .lacks("of their nodes not published", Place::Rank, &unseen, Presence::NeverSeen)
+            .of_victims(gave_up)
+            .and("place taken by", &again);
+        // Nobody waits for it where those who had met before go on.
+        let reason =
+            if go_on { reason.then("; others had met before").severe(Severity::Warning) } else { reason };
         let closed = lost.into_iter().map(|lost| lost.closed);
         self.found(Finding::new(reason, about, since).seen(closed));
     }

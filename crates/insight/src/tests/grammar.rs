@@ -5,18 +5,12 @@ use std::time::Duration;
 
 use crate::epoch::Epoch;
 use crate::explanation_log::{ExplanationLog, Subject, Topic};
-use crate::presence::Place;
-use crate::reason::{Code, Finding, Loss, Names, RankLoss, Reason};
+use crate::reason::{Code, Finding, Names};
 use rallypoint_protocol::ids::Timestamp;
 
 /// The only name of one, and how those of many begin.
 const ONE: &str = "Solo";
 const MANY: &str = "Many";
-
-/// Many names have gaps, so that they are no range.
-fn names(n: u32) -> Names {
-    Names::of((0..n).map(|at| if n == 1 { ONE.into() } else { format!("{MANY}{}", 2 * at) }))
-}
 
 /// What is wrong with a sentence, if something is.
 pub(super) fn fault(text: &str) -> Option<String> {
@@ -101,45 +95,6 @@ pub(super) fn fault(text: &str) -> Option<String> {
         }
     }
     marks.or(ends).or(wrong)
-}
-
-/// How losses are told, with `n` and `m` of what is counted.
-fn losses(n: u32, m: u32) -> Vec<Reason> {
-    let since = Timestamp::default();
-    let [gave_up, go_on] = [n == 1, n == 2];
-    let of = |of, cut_off| Loss {
-        nodes: names(n.max(1)),
-        cut_off,
-        links: names(if cut_off { m } else { 0 }),
-        when: if n == 2 { "" } else { ", after the round was complete" },
-        left: m,
-        expected: (n < m).then_some(m),
-        of,
-        since,
-        gave_up,
-    };
-    let places = [(Place::Node, false), (Place::Node, true), (Place::Process, false), (Place::Process, true)];
-    let ranks = RankLoss {
-        ranks: names(n.max(1)),
-        unseen: names(m),
-        joined: n,
-        world_size: (n < m).then_some(m),
-        since,
-        gave_up,
-        go_on,
-    };
-    let out = Reason::taken_out(&names(n.max(1)), "a", since, Timestamp(Duration::from_secs(31)), m);
-    places.map(|(place, cut_off)| of(place, cut_off).into()).into_iter().chain([out, ranks.into()]).collect()
-}
-
-#[test]
-fn losses_are_english_for_none_one_and_many() {
-    const SIZES: [u32; 5] = [0, 1, 2, 9, 100];
-    for (n, m) in SIZES.into_iter().flat_map(|n| SIZES.map(|m| (n, m))) {
-        for reason in losses(n, m) {
-            assert_eq!(fault(&reason.sentence(Some("job"))), None, "{}", reason.text);
-        }
-    }
 }
 
 #[test]

@@ -71,11 +71,13 @@ come 12 12 at 10.77.0.12; set@second 12 static/role_info/0 {}; pass 5; said two_
 back; pass 5; said two_jobs=1
 = a node whose link was away for too long is lost with it and not dead
 run 3; rank 10:1 of 3 at 10.77.0.11; pass 2; link train-1 lost 2; cut 1,10 train-1; pass 5
-said link_away=1 lost=1; cut 0 train-0; cut 2 train-2; pass 5; said lost=2; see state=gone
+said link_away=1 lost=1; link train-0 lost 2; link train-2 lost 2; cut 0 train-0; cut 2 train-2; pass 5
+said lost=2; see state=gone
 = a node is taken out of its round because its link is away
 run 3; pass 2; away 10.77.0.11 train-1; pass 5; cas 0 drop:1; pass 2; said lost=1
 = ranks whose link was away for too long have not ended
-rank 0..3 of 3 at 10.77.0.#; pass 10; cut 1 train-1; pass 70; said ranks_ended=0; leave 2; pass 70
+rank 0..3 of 3 at 10.77.0.#; pass 10; link train-1 lost 2; cut 1 train-1; pass 70; said ranks_ended=0
+leave 2; pass 70
 said ranks_ended
 = a rank whose link was away for too long is named when its session ends
 rank 0..3 of 3 at 10.77.0.#; pass 10; link train-1 lost 2; cut 1 train-1; pass 5; said lost=1 link_away=1
