@@ -95,7 +95,6 @@ def test_a_node_never_arrives_then_is_late_and_comes(rallypoint_factory: Serve, 
     explained(server, "nodes_missing", B)
     assert [node["name"] for node in server.get_json("/api/v1/runs/job")["missing"]] == [B]
     job.start(1)
-    explained(server, "node_came_late", B, joined=3)
     explained(server, "round_complete", B)
     train_to_the_end(job, 3)
     assert_silent(server, "missing", "has come")
@@ -178,7 +177,6 @@ def test_a_job_in_pods_is_told_by_the_names_of_its_pods(pods: Pods, rallypoint_f
 
     told("nodes_missing", "node-0", joined=1)
     job.start(1)
-    told("node_came_late", "node-1")
     for rank in (0, 1):
         job.wait_for_mark("training", rank)
     told("workers_elsewhere", "node-0", "rank 0")

@@ -105,9 +105,8 @@ impl Look<'_> {
     pub(super) fn pass_time(&mut self) {
         for key in self.jobs.runs.keys().cloned().collect::<Vec<_>>() {
             let plan = self.jobs.plan(&key);
-            let is_missed = self.told.log.says(&key, Code::NodesMissing);
             let Some(run) = self.jobs.runs.get_mut(&key) else { continue };
-            run.pass_time(&plan, self.explain_after, is_missed, self.now);
+            run.pass_time(&plan, self.explain_after, self.now);
             let (moments, findings) = run.take_findings();
             let name = self.jobs.name(&key);
             for moment in moments {

@@ -238,14 +238,6 @@ impl ExplanationLog {
         counts
     }
 
-    /// Whether a run has an explanation now.
-    pub(super) fn says(&self, run: &RunKey, code: Code) -> bool {
-        let is_it = |topic: &Topic| topic.run.as_ref() == Some(run) && topic.code == code;
-        let first = Topic { store: run.port(), run: Some(run.clone()), code, about: String::new() };
-        let of_code = self.entries.range(first..).take_while(|(topic, _)| is_it(topic));
-        of_code.into_iter().any(|(_, entry)| entry.said && entry.until.is_none())
-    }
-
     /// Whether just this is shown of a run.
     pub(super) fn shows(&self, run: &RunKey, code: Code, about: &str) -> bool {
         let (store, run, about) = (run.port(), Some(run.clone()), about.to_owned());

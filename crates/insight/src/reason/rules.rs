@@ -78,7 +78,7 @@ rules! {
     RunFinished "run_finished" Info AtOnce "";
     RunEnded "run_ended" Info AtOnce
         "success cannot be seen here: the exit codes tell, that of what ended first before all";
-    NodeCameLate "node_came_late" Info AtOnce "";
+    NodeBack "node_back" Info AtOnce "";
     RoundOver "round_over" Warning AtOnce
         "look for the first error in the logs of all, and first at what is named: its workers failed or \
          were restarted, or it is not heard from";

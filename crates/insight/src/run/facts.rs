@@ -138,10 +138,6 @@ pub(crate) struct LifeFacts {
 /// What has been reported about a run.
 #[derive(Debug, Default)]
 pub(super) struct AlreadyTold {
-    /// Nodes that had joined at the last look.
-    pub(super) joined: u32,
-    /// The start of the round that they had joined.
-    pub(super) joined_of: Option<Timestamp>,
     /// The start that was reported.
     pub(super) start: Option<Timestamp>,
     /// The last state could not be read.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::node::{NodeId, Sign, TrackedNode};
+use super::node::{Sign, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::MOST_RANKS;
 use crate::expect::Plan;
@@ -12,20 +12,12 @@ use crate::reason::{Code, Finding, Names, Reason};
 use rallypoint_api::{Expected, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count, counted};
 
-/// A node of the native rendezvous that is alive asks again at once.
-const HEARD_OF: Duration = Duration::from_secs(3);
 /// Whoever connects again to a server that was restarted has done so within this time.
 const COMES_BACK: Duration = Duration::from_secs(30);
 
 impl TrackedRun {
-    /// Lets time pass. `is_missed`: there is an explanation that nodes are missing.
-    pub(crate) fn pass_time(
-        &mut self,
-        plan: &Plan,
-        explain_after: Duration,
-        is_missed: bool,
-        now: Timestamp,
-    ) {
+    /// Lets time pass.
+    pub(crate) fn pass_time(&mut self, plan: &Plan, explain_after: Duration, now: Timestamp) {
         for (ended, reason) in self.life.world.settle() {
             if !self.has_agents() {
                 self.finds(reason, format!("{ended:?}"), ended);
@@ -48,12 +40,6 @@ impl TrackedRun {
             self.tell_start(expected, now);
         }
         self.tell_elsewhere(explain_after, now);
-        if is_missed && self.told.joined_of == self.round.started {
-            self.tell_late(expected, now);
-        } else {
-            self.told.joined = self.joined();
-            self.told.joined_of = self.round.started;
-        }
         self.update_state(now);
         // The meeting or the round that counts may be another one now.
         let met = if self.native.is_some() {
@@ -315,44 +301,13 @@ impl TrackedRun {
         let nodes = Names::of(back.iter().map(|node| node.label()));
         let expected = self.expected(plan).map(|expected| expected.min);
         let about = nodes.to_string();
-        let how = format!("been heard from again after {after}");
-        let reason = came_late(&nodes, &how, self.joined(), expected);
+        let (have, joined) = (has(nodes.count()), self.joined());
+        let there = Place::Node.of(joined, expected);
+        let reason = Code::NodeBack
+            .says(format!("{nodes} {have} been heard from again after {after}: {there} there"))
+            .joined(Place::Node, joined, expected)
+            .held(&nodes);
         self.found(Finding::new(reason, about, now).seen(heard));
-    }
-
-    /// Nodes that were missing and have come: some for the first time, others again.
-    fn tell_late(&mut self, expected: Option<Expected>, now: Timestamp) {
-        let joined = self.joined();
-        let come = joined.saturating_sub(self.told.joined) as usize;
-        // Who dies now is missing again. The rendezvous tells itself what becomes of its nodes.
-        if come > 0 || self.native.is_none() {
-            self.told.joined = joined;
-        }
-        if come == 0 {
-            return;
-        }
-        let Some(started) = self.round.started else { return };
-        // A spare that gets a place may have died since it came.
-        let is_heard =
-            |node: &TrackedNode| self.native.is_none() || now.since(node.last_heartbeat) < HEARD_OF;
-        let mut nodes: Vec<_> = self.participants().collect();
-        nodes.sort_by_key(|node| std::cmp::Reverse(node.joined));
-        nodes.truncate(come);
-        nodes.retain(|node| is_heard(node));
-        let came = |node: &TrackedNode| match node.id {
-            // It may have stood by until the place of one that had died was free.
-            NodeId::Native { .. } => node.membership_since,
-            NodeId::Desc(_) | NodeId::Rank(_) => node.joined,
-        };
-        if self.native.is_some() {
-            nodes.retain(|node| came(node) >= started);
-        }
-        let expected = expected.map(|expected| expected.min);
-        let Some(last) = nodes.iter().map(|node| came(node)).max() else { return };
-        let come = Names::of(nodes.into_iter().map(TrackedNode::told));
-        let how = format!("come {} after the round began", Elapsed(last.since(started)));
-        let reason = came_late(&come, &how, joined, expected);
-        self.finds(reason, come.to_string(), now);
     }
 }
 
@@ -368,14 +323,4 @@ fn all_left(members: u32, of: Place, how: &str, first: Option<String>) -> Reason
              ended first before all",
         )
         .expects(Some(members))
-}
-
-/// Nodes that were missing have come, or that others had taken out are back.
-fn came_late(nodes: &Names, how: &str, joined: u32, expected: Option<u32>) -> Reason {
-    let (have, there) = (has(nodes.count()), Place::Node.of(joined, expected));
-    Code::NodeCameLate.says(format!("{nodes} {have} {how}: {there} there")).joined(
-        Place::Node,
-        joined,
-        expected,
-    )
 }

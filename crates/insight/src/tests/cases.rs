@@ -38,7 +38,7 @@ for 0..2: agent %; pass 0.1; cas % join
 pass 45; agent 2; pass 0.1; cas 2 join complete; exchange 0 3 1; pass 3
 = case 2 a node is late and comes (2) [nodes 3..3]
 for 0..2: agent %; pass 0.1; cas % join
-pass 20; agent 2; pass 0.1; cas 2 join complete; exchange 0 3 1; pass 120; silent; said node_came_late=0
+pass 20; agent 2; pass 0.1; cas 2 join complete; exchange 0 3 1; pass 120; silent
 = two nodes that come late have come [nodes 3..3]
 join 0; pass 40; all 1..3; pass 2
 = a static node that takes the place of a dead one has come again

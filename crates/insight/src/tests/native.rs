@@ -448,7 +448,7 @@ see nodes.joined=1 nodes.missing=0 nodes.gone=0 nodes.finished=1; holds nodes_mi
 = a pod that is started again is told with its process of before [soon]
 nodes 3..3; all a b c; cut id1; pass 1; enter id9 b:1; pass 4; holds stands_by=1
 see nodes.waiting=1 nodes.redundant=0; back a:0; back c:2; pass 4; see nodes.missing=0 missing.name=
-holds nodes_missing; pass 6; see state=running; said node_came_late=0
+holds nodes_missing; pass 6; see state=running
 = a spare whose connection closed does not stand by [free]
 two; join c; pass 31; holds stands_by; cut c; pass 4; holds stands_by=0
 = a silent node is told with the process that came in its place [soon]

@@ -199,10 +199,6 @@ impl World {
                 let Some(joined) = number_before(text, " of ") else { return Ok(()) };
                 self.were_there(run, joined as usize)
             }
-            "node_came_late" => {
-                self.were_there(run, number(&said.facts, "joined"))?;
-                self.was_so_of(text, NodeNow::is_there, "was not there")
-            }
             "run_started" | "not_back" | "round_over" => yes(self.server_life > 1, "no server was before"),
             "run_finished" => {
                 let is_done = |node: &NodeNow| node.left == Some(Left::Succeeded);

@@ -83,8 +83,6 @@ impl RunOf<'_> {
                 }
                 many(&has_come, "so many have not come")
             }
-            ("node_came_late", NODE) if said.text.contains("heard from again") => Ok(()),
-            ("node_came_late", NODE) => many(&has_come, "so many have not come"),
             ("lost", NODE) if !missing(facts, Some("taken_out")).is_empty() => Ok(()),
             ("lost", NODE) => {
                 if missing(facts, Some("unreachable")).is_empty() {
@@ -123,7 +121,11 @@ impl RunOf<'_> {
             ("node_silent", _) => {
                 self.were(kind, missing(facts, None).len(), Being::may_be_there, "some are dead")
             }
-            ("run_started" | "gave_up" | "duplicate_rank" | "two_jobs" | "lost" | "store_reset", _) => Ok(()),
+            (
+                "run_started" | "node_back" | "gave_up" | "duplicate_rank" | "two_jobs" | "lost"
+                | "store_reset",
+                _,
+            ) => Ok(()),
             _ => Err("nothing of that kind is so".into()),
         }
     }
