@@ -25,6 +25,8 @@ use rallypoint_store::is_slip;
 
 /// Two agents' runs in one store are two jobs when both have been there this long.
 const SETTLED: Duration = Duration::from_secs(2);
+/// Gathering runs whose ids are compared, each with each.
+const MOST_COMPARED: usize = 256;
 /// A connection that only counted itself counts as a worker after this long.
 const UNDECIDED: Duration = Duration::from_secs(5);
 /// A client that gave up is seen to wait for the same key again within this time: waits are told each second,
@@ -476,43 +478,56 @@ impl Look<'_> {
         }
     }
 
-    /// Runs that are not complete and would be together may be one job, with a slip in an id.
+    /// Runs that gather in one store under ids that differ by a slip, or that would be complete together, may
+    /// be one job.
     fn join_halves(&self, held: &mut [Held]) {
-        let wholes = self.wholes();
-        for held in held {
-            let is_it = |part: &&TrackedRun| held.run.as_ref() == Some(part.key());
-            let Some(parts) = wholes.iter().find(|parts| parts.iter().any(is_it)) else { continue };
-            let others = Names::of(parts.iter().filter(|part| !is_it(part)).map(|part| {
+        let gathers = |run: &&TrackedRun| run.state() == RunState::Joining && run.joined() > 0;
+        let gathering: Vec<_> = self.jobs.runs.values().filter(gathers).collect();
+        // Each id is compared with each other.
+        let near = if gathering.len() <= MOST_COMPARED { &gathering[..] } else { &[] };
+        let wholes = self.wholes(&gathering);
+        let lacks_node = |held: &&mut Held| {
+            let reason = &held.finding.reason;
+            reason.code == Code::NodesMissing || reason.lacks_node
+        };
+        for held in held.iter_mut().filter(lacks_node) {
+            let Some(run) = held.run.as_ref().and_then(|key| self.jobs.runs.get(key)) else { continue };
+            let is_other = |other: &&&TrackedRun| other.key() != run.key();
+            let is_near = |other: &&&TrackedRun| {
+                let ids = run.key().id().zip(other.key().id());
+                run.key().port() == other.key().port()
+                    && ids.is_some_and(|(one, other)| is_slip(one.as_bytes(), other.as_bytes()))
+            };
+            let near = near.iter().filter(is_near);
+            let whole = wholes.iter().find(|parts| parts.iter().any(|part| part.key() == run.key()));
+            let parts: BTreeMap<_, _> = near
+                .chain(whole.into_iter().flatten().filter(is_other))
+                .map(|run| (run.key(), run))
+                .collect();
+            let others = Names::of(parts.into_values().map(|part| {
                 let there = part.participants().filter(|node| node.is_there()).map(|node| node.name.clone());
                 let port = part.key().port().filter(|port| held.store.is_some_and(|store| store != *port));
                 let port = port.map_or_else(String::new, |port| format!(" on port {port}"));
                 format!("run {}{port} ({})", self.jobs.name(part.key()), Names::of(there))
             }));
-            let reason = &mut held.finding.reason;
-            if reason.code == Code::NodesMissing || reason.lacks_node {
-                reason.add_apart("not complete either", &others);
-            }
+            held.finding.reason.add_apart("not complete either", &others);
         }
     }
 
     /// Runs of one kind that gather, with several ids in one store, or with one id in several: each of these
-    /// groups has as many nodes as each of its runs expects, and static ones have each node rank once. Where
-    /// nobody has said how many, the ids differ by a slip.
-    fn wholes(&self) -> Vec<Vec<&TrackedRun>> {
+    /// groups has as many nodes as each of its runs expects, and static ones have each node rank once.
+    fn wholes<'r>(&self, gathering: &[&'r TrackedRun]) -> Vec<Vec<&'r TrackedRun>> {
         #[derive(PartialEq, Eq, PartialOrd, Ord)]
         enum Shared<'r> {
             Store(Option<u16>),
             Id(&'r RunId),
         }
-        /// Runs whose number of nodes nobody has said.
-        const UNKNOWN: u32 = 0;
-        let gathers = |run: &&TrackedRun| run.state() == RunState::Joining && run.joined() > 0;
         let mut groups: BTreeMap<(&str, Shared<'_>, u32), Vec<&TrackedRun>> = BTreeMap::new();
         let mut without_number = Vec::new();
-        for run in self.jobs.runs.values().filter(gathers) {
-            match run.expected(&self.jobs.plan(run.key())) {
+        for &run in gathering {
+            let key = run.key();
+            match run.expected(&self.jobs.plan(key)) {
                 Some(expected) => {
-                    let key = run.key();
                     let shared = [Some(Shared::Store(key.port())), key.id().map(Shared::Id)];
                     for shared in shared.into_iter().flatten() {
                         groups.entry((run.kind().name(), shared, expected.min)).or_default().push(run);
@@ -520,10 +535,7 @@ impl Look<'_> {
                 }
                 // Only the node with rank 0 tells how many there are.
                 None if run.kind() == RunKind::Static => without_number.push(run),
-                None => {
-                    let key = (run.kind().name(), Shared::Store(run.key().port()), UNKNOWN);
-                    groups.entry(key).or_default().push(run);
-                }
+                None => {}
             }
         }
         for ((kind, shared, nodes), parts) in &mut groups {
@@ -536,11 +548,6 @@ impl Look<'_> {
                     parts.iter().flat_map(|run| run.round().roles.iter().copied()).collect();
                 ranks.sort_unstable();
                 ranks.into_iter().eq(0..*nodes)
-            } else if *nodes == UNKNOWN {
-                let ids: Vec<_> = parts.iter().filter_map(|run| run.key().id()).collect();
-                let is_slip = |id: &RunId| ids.iter().any(|it| is_slip(it.as_bytes(), id.as_bytes()));
-                parts.retain(|run| run.key().id().is_some_and(is_slip));
-                true
             } else {
                 parts.iter().map(|run| run.joined()).sum::<u32>() == *nodes
             };

@@ -15,10 +15,12 @@ impl Store {
 
 /// Whether `a` and `b` differ by one slip: a letter or separator more, fewer or changed, two of them swapped,
 /// or only the case. A changed number is not a slip (`step/10`, `step/11`), nor is a changed letter in a
-/// short word (`done_a`, `done_b`).
+/// short word (`done_a`, `done_b`), or a word of one letter that became longer.
 pub fn is_slip(a: &[u8], b: &[u8]) -> bool {
-    /// The shortest word in which a changed letter is a slip.
+    /// The shortest word in which a changed letter is a slip…
     const WORD: usize = 4;
+    /// …and the shortest that may have got one more.
+    const LONGER: usize = 2;
     if a.len().abs_diff(b.len()) > 1 || a == b {
         return false;
     }
@@ -45,10 +47,11 @@ pub fn is_slip(a: &[u8], b: &[u8]) -> bool {
         let after = after.unwrap_or_default().iter().take_while(|byte| byte.is_ascii_alphabetic());
         before.count().saturating_add(after.count()).saturating_add(len)
     };
+    let word = if a.len() == b.len() { WORD } else { LONGER };
     is_one_slip
         && is_text(&of_a)
         && is_text(&of_b)
-        && word_around(a, of_a.len()).min(word_around(b, of_b.len())) >= WORD
+        && word_around(a, of_a.len()).min(word_around(b, of_b.len())) >= word
 }
 
 #[cfg(test)]
@@ -63,6 +66,7 @@ mod tests {
             ("data_ready", "Data_Ready"),
             ("data-ready", "data_ready"),
             ("job/epochs", "job/epoch"),
+            ("train-lm", "train-llm"),
             ("chackpoint", "checkpoint"),
         ];
         for (a, b) in slips {

@@ -239,7 +239,7 @@ static@train 0,2 of 3; static@trian 1 of 3; pass 2; leave 2; pass 33; said nodes
 = static runs that have each node rank together are told of each other (2)
 static@train 0,2 of 3; static@trian 1:2 of 3; pass 33
 = static runs that have each node rank together are told of each other (3)
-static@train 0,2 of 4; static@trian 1 of 4; pass 33
+static@train 0,2 of 4; static@other 1 of 4; pass 33
 ",
     );
 }
