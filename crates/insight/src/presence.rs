@@ -222,8 +222,6 @@ pub(crate) enum But {
     MadeOtherwise { made: u32, asked: u32 },
     /// The one with rank 0 has no ranks for it.
     NotCounted { nodes: u32 },
-    /// Others are prepared for fewer ranks.
-    OtherSize { ranks: u32 },
     /// The key belongs to a round that is over.
     RoundOver { how: Option<String> },
 }
@@ -243,8 +241,6 @@ impl Display for But {
             ),
             Self::NotCounted { nodes: 1 } => f.write_str("node rank 0 counts on 1 node"),
             Self::NotCounted { nodes } => write!(f, "node rank 0 counts on {nodes} nodes"),
-            Self::OtherSize { ranks: 1 } => f.write_str("others are prepared for 1 rank"),
-            Self::OtherSize { ranks } => write!(f, "others are prepared for {ranks} ranks"),
             Self::RoundOver { how: Some(how) } => write!(f, "that round is over: {how}"),
             Self::RoundOver { how: None } => f.write_str("that was in another round, which the run has left"),
         }
@@ -266,7 +262,6 @@ impl But {
                  of trying again in the same process"
             }
             Self::NotCounted { .. } => "start every node with the same --nnodes, and a --node-rank below it",
-            Self::OtherSize { .. } => SAME_WORLD_SIZE,
             Self::RoundOver { .. } => {
                 "look why that round ended; who waits in it ends after its time-out (--rdzv-conf \
                  read_timeout), and meets the others in the next round when it is started again"

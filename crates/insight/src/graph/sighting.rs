@@ -285,11 +285,7 @@ impl Graph<'_> {
             // None of the processes that are there can be of a pod that is gone.
             let is_gone = matches!(host, Some(Presence::Left | Presence::Unreachable));
             let candidates = if is_gone { Names::default() } else { self.may_be_ranks(run, meeting) };
-            let seen = seen.or_one_of(candidates);
-            return match run.world().disputed(meeting, rank) {
-                Some(ranks) => seen.but(But::OtherSize { ranks }),
-                None => seen,
-            };
+            return seen.or_one_of(candidates);
         };
         let present = || self.present(before.conn, run);
         if before.withdrawn {

@@ -573,21 +573,6 @@ impl World {
         meeting.met.is_none() && have_come && !self.holder(meeting, 0).is_some_and(RankInfo::is_live)
     }
 
-    /// On how many ranks others count who are there, if nobody has come as this rank and they do not count on
-    /// it.
-    pub(crate) fn disputed(&self, meeting: &Meeting, rank: u32) -> Option<u32> {
-        // Others that met while these gathered do not count.
-        let counts = |other: &&Meeting| {
-            let met = other.first_met.or(other.met);
-            other.number != meeting.number
-                && other.is_live()
-                && met.is_none_or(|met| !meeting.gathered_at(met))
-        };
-        let others = self.meetings.iter().filter(counts);
-        let size = others.filter_map(|other| other.size).min();
-        size.filter(|&size| size <= rank && self.holder(meeting, rank).is_none())
-    }
-
     /// Takes the ranks of a meeting that ended before all had met.
     pub(super) fn take_lost(&mut self, at: usize) -> Vec<Lost> {
         self.meetings[at].take_lost(&self.connected)
