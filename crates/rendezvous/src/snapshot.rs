@@ -1,7 +1,6 @@
 //! The state of a run, for people.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use super::run::{Current, Run, Seat};
 use super::{Absent, Label, NodeInfo, Terms};
@@ -65,22 +64,22 @@ pub struct NodeSnapshot {
     pub info: NodeInfo,
     /// Its place.
     pub state: NodeState,
-    /// Time since its last sign of life. `None` while one of its requests waits here.
-    pub silent: Option<Duration>,
+    /// Its last sign of life: now while one of its requests waits here.
+    pub heard: Timestamp,
     /// Whether its next sign of life is late.
     pub is_late: bool,
     /// Whether it has not been in a round before.
     pub is_new: bool,
     /// Whether it sends heartbeats in a complete round, so that its loss is noticed.
     pub is_watched: bool,
-    /// Time since it joined.
-    pub joined_for: Duration,
+    /// When it joined.
+    pub joined: Timestamp,
 }
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunSnapshot {
-    /// The moment of this snapshot: all durations are measured at it.
+    /// The moment of this snapshot.
     pub at: Timestamp,
     /// Its id.
     pub run_id: RunId,
@@ -98,15 +97,13 @@ pub struct RunSnapshot {
     pub redundant: u32,
     /// All nodes: by rank, then the waiting ones in the order of their joins.
     pub nodes: Vec<NodeSnapshot>,
-    /// Time since the first join of the forming round.
-    pub forming_for: Option<Duration>,
-    /// Time until the forming round closes: in the last call it is then complete with the nodes that are
-    /// there, else it is given up if it has too few.
-    pub deadline: Option<Duration>,
-    /// How long the complete round took to form.
-    pub took: Option<Duration>,
-    /// Time since the round became complete.
-    pub complete_for: Option<Duration>,
+    /// The first join of the forming round.
+    pub forms_since: Option<Timestamp>,
+    /// When the forming round closes: in the last call it is then complete with the nodes that are there, else
+    /// it is given up if it has too few.
+    pub closes_at: Option<Timestamp>,
+    /// When the complete round had its first join, and when it was complete.
+    pub complete: Option<(Timestamp, Timestamp)>,
     /// How many nodes the last round had when it became complete.
     pub round_size: u32,
     /// Nodes of a round that was learned after a restart of the server, and that may still report.
@@ -116,8 +113,8 @@ pub struct RunSnapshot {
     pub let_go: u32,
     /// Nodes of the last round that left because they had done their work.
     pub succeeded: u32,
-    /// Time since the last of them left, if that finished the run.
-    pub finished_for: Option<Duration>,
+    /// When the last of them left, if that finished the run.
+    pub finished: Option<Timestamp>,
     /// Requested ranks that nobody holds in the forming round, if all nodes ask for a rank. Or the ranks that
     /// have not reported, in a round that was learned after a restart of the server. A few of them.
     pub missing_ranks: Vec<u32>,
@@ -149,12 +146,11 @@ impl Run {
                     }
                     Seat::Ended(_) => return None,
                 };
-                let silent = (!member.parked).then(|| now.since(member.last_seen));
+                let heard = if member.parked { now } else { member.last_seen };
                 let (node, info) = (node.clone(), member.info.clone());
                 let (is_late, is_new) = (member.is_silent(now, &self.terms), member.previous.is_none());
-                let (joined_for, is_watched) = (now.since(member.joined), member.watched);
-                let shown =
-                    NodeSnapshot { node, info, state, silent, is_late, is_new, is_watched, joined_for };
+                let (joined, is_watched) = (member.joined, member.watched);
+                let shown = NodeSnapshot { node, info, state, heard, is_late, is_new, is_watched, joined };
                 Some((order, shown))
             })
             .collect();
@@ -194,15 +190,16 @@ impl Run {
             waiting: self.joined,
             redundant: count(self.redundant.len()),
             nodes: nodes.into_iter().map(|(_, node)| node).collect(),
-            forming_for: self.forming.as_ref().map(|forming| now.since(forming.first_join)),
-            deadline: self.closes_at().map(|at| at.since(now)),
-            took: current.map(|c| c.round.took),
-            complete_for: current.map(|c| now.since(c.round.completed)),
+            forms_since: self.forming.as_ref().map(|forming| forming.first_join),
+            closes_at: self.closes_at(),
+            complete: current.map(|Current { round, .. }| {
+                (Timestamp(round.completed.0.saturating_sub(round.took)), round.completed)
+            }),
             round_size: self.work.nodes,
             unreported: current.map_or(0, Current::unreported),
             let_go: self.let_go,
             succeeded: self.work.succeeded,
-            finished_for: self.work.finished.map(|at| now.since(at)),
+            finished: self.work.finished,
             absent: self.absent.to_vec(),
             missing_ranks: match (&self.forming, current.and_then(|c| c.adoption.as_ref())) {
                 (Some(_), _) => self.missing_ranks(),

@@ -954,7 +954,7 @@ fn a_round_is_complete_only_with_nodes_that_are_heard_from() {
     table.advance(5 * SECOND);
     assert_eq!(table.snapshot().state, RoundState::LastCall);
     table.advance(6 * SECOND);
-    assert_eq!((table.completed.len(), table.snapshot().deadline), (0, Some(4 * SECOND)));
+    assert_eq!((table.completed.len(), table.snapshot().closes_at), (0, Some(table.now + 4 * SECOND)));
     table.all_join(&["c"], 2, 4);
     assert_eq!(table.completed.len(), 1);
 
@@ -1127,17 +1127,13 @@ fn a_run_has_finished_when_all_nodes_of_its_round_left_as_they_succeeded() {
     table.close();
     assert!(table.leave_with("a", Some(Outcome::Succeeded)));
     let view = table.snapshot();
-    assert_eq!((view.succeeded, view.round_size, view.finished_for), (1, 2, None));
+    assert_eq!((view.succeeded, view.round_size, view.finished), (1, 2, None));
     assert!(table.leave_with("b", Some(Outcome::Succeeded)));
     table.told("finished: 2 nodes after 10 s");
+    assert_eq!(table.snapshot().finished, Some(table.now));
     table.advance(10 * SECOND);
-    assert_eq!(table.snapshot().finished_for, Some(10 * SECOND));
     table.all_join(&["x", "y"], 2, 2);
-    assert_eq!(
-        (table.snapshot().succeeded, table.snapshot().finished_for),
-        (0, None),
-        "that was the last run"
-    );
+    assert_eq!((table.snapshot().succeeded, table.snapshot().finished), (0, None), "that was the last run");
 }
 
 #[test]
@@ -1163,7 +1159,7 @@ fn a_run_has_not_finished_when_a_node_failed_or_does_not_tell() {
         table.leave_with("a", Some(Outcome::Succeeded));
         table.leave_with("b", outcome);
         let view = table.snapshot();
-        assert_eq!((view.state, view.succeeded, view.finished_for), (RoundState::Closed, 1, None));
+        assert_eq!((view.state, view.succeeded, view.finished), (RoundState::Closed, 1, None));
     }
 }
 
@@ -1314,10 +1310,10 @@ fn a_round_that_was_taken_over_after_a_restart_can_finish() {
         table.core.heartbeat(&run(), report(node, 4, rank, 2, 2), table.now).expect("adopted");
     }
     for node in ["a", "b"] {
-        assert_eq!(table.snapshot().finished_for, None);
+        assert_eq!(table.snapshot().finished, None);
         table.leave_with(node, Some(Outcome::Succeeded));
     }
-    assert!(table.snapshot().finished_for.is_some());
+    assert!(table.snapshot().finished.is_some());
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub(crate) struct RoundFacts {
     pub(super) is_of_before: bool,
     /// The first sign of it.
     pub(crate) started: Option<Timestamp>,
+    /// Native: its first join that this server knows of.
+    pub(super) began: Option<Timestamp>,
     pub(crate) completed: Option<Timestamp>,
     /// Unix time in seconds, by the clock of the nodes.
     pub(crate) deadline: Option<f64>,
@@ -212,8 +214,8 @@ pub(crate) struct Native {
     /// When the round that forms closes: with the nodes that are there, or for want of nodes. `None` while
     /// that depends on nodes of the last one.
     pub(crate) closes_at: Option<Timestamp>,
-    /// What the round that forms waits for, and since when.
-    pub(super) waits: Option<(String, Timestamp)>,
+    /// What the round that forms waits for.
+    pub(super) waits: Option<String>,
     /// Whether enough are there.
     pub(super) is_enough: bool,
     pub(super) look_at: &'static str,

@@ -4,7 +4,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use super::facts::{AtExit, Lost, Native, NativeAgent, Spare};
 use super::limits::{MISSING_SHOWN, MOST_NODES};
@@ -71,7 +70,7 @@ impl TrackedRun {
             RoundState::LastCall => RunState::LastCall,
             RoundState::Complete if are_exiting(snapshot) => RunState::Exiting,
             RoundState::Complete => RunState::Running,
-            RoundState::Closed | RoundState::Idle if snapshot.finished_for.is_some() => RunState::Finished,
+            RoundState::Closed | RoundState::Idle if snapshot.finished.is_some() => RunState::Finished,
             RoundState::Closed if are_exiting(snapshot) => RunState::Exiting,
             RoundState::Closed => RunState::Closed,
             RoundState::Idle => RunState::Gone,
@@ -81,10 +80,6 @@ impl TrackedRun {
         let round = snapshot.round.saturating_add((snapshot.state == RoundState::Breaking).into());
         // The first round was given up.
         let round = round.max(1);
-        // A round that nobody has joined yet is waited for since the last one was given up.
-        let waited_since =
-            self.native.as_ref().and_then(|native| native.waits.as_ref()).map(|(_, since)| *since);
-        let waited_since = waited_since.filter(|_| round == self.round.number);
         if round != self.round.number {
             let at_exit = self.participants().filter(|node| node.finished && node.gone.is_none());
             let at_exit: Vec<_> = at_exit.filter_map(|node| Some((node.conn?, AtExit::of(node)))).collect();
@@ -99,20 +94,26 @@ impl TrackedRun {
             self.life.world = World::default();
             self.life.world.tell_size(size);
         }
-        self.round.exit_done = snapshot.finished_for.map(|since| ago(now, since));
+        self.round.exit_done = snapshot.finished;
         self.round.over_at = state.is_over().then(|| self.round.over_at.unwrap_or(now));
-        let completed = snapshot.complete_for.filter(|_| !forms).map(|since| ago(now, since));
+        let (began, completed) = match snapshot.complete.filter(|_| !forms) {
+            Some((began, completed)) => (Some(began), Some(completed)),
+            None => (snapshot.forms_since, None),
+        };
         self.round.completed = match (self.round.completed, completed) {
             // The server before this one may have seen it.
             (Some(before), Some(at)) => Some(before.min(at)),
             (before, None) if state.is_over() => before,
             (_, at) => at,
         };
-        self.round.started = match (snapshot.forming_for, snapshot.took, self.round.completed) {
-            (Some(gathering), ..) if forms => Some(ago(now, gathering)),
-            (_, Some(gathered), Some(completed)) => Some(ago(completed, gathered)),
-            _ => self.round.started,
-        };
+        let is_anew = self.round.began.is_some_and(|before| began.is_some_and(|began| began != before));
+        if is_anew {
+            self.round.started = began;
+        } else if forms || began.is_some() {
+            // The server before this one may have seen it, or it is waited for since the last one was over.
+            self.round.started.get_or_insert(began.unwrap_or(now));
+        }
+        self.round.began = began.or(self.round.began);
         self.round.let_go = if forms { 0 } else { snapshot.let_go };
         self.round.group = Some(snapshot.round_size).filter(|_| !forms);
         self.fold_native_nodes(snapshot, forms);
@@ -145,8 +146,7 @@ impl TrackedRun {
             store,
             met_at,
             is_unheard: snapshot.nodes.iter().any(|node| node.is_late),
-            waits: (state == RunState::Joining)
-                .then(|| (waits, waited_since.or(self.round.started).unwrap_or(now))),
+            waits: (state == RunState::Joining).then_some(waits),
             missing: missing(snapshot, forms, to_come),
             on_their_way,
             finished,
@@ -164,7 +164,7 @@ impl TrackedRun {
             snapshot.nodes.iter().map(|node| (node.node.as_str(), node)).collect();
         for node in &mut self.life.nodes {
             if let Some(seen) = seen.get(node.node_id().as_str()) {
-                node.last_heartbeat = ago(snapshot.at, seen.silent.unwrap_or_default());
+                node.last_heartbeat = seen.heard;
             }
         }
     }
@@ -212,7 +212,7 @@ impl TrackedRun {
             // Its agent may have left the store since.
             let had_finished = was.is_some_and(|node| node.finished && node.rank == rank);
             let was = was.map(|node| (node.membership, node.joined));
-            let came = ago(now, seen.joined_for);
+            let came = seen.joined;
             let since = match was {
                 // One that stood by has got a place: that is when it came to the round.
                 Some((Membership::Redundant | Membership::WaitList, _))
@@ -236,7 +236,7 @@ impl TrackedRun {
                 pid: agent.and_then(|agent| agent.pid),
                 rank,
                 joined: since,
-                last_heartbeat: ago(now, seen.silent.unwrap_or_default()),
+                last_heartbeat: seen.heard,
                 finished: had_finished || agent.is_some_and(|agent| self.round.exit.contains(&agent.conn)),
                 is_unheard: seen.is_late,
                 ..TrackedNode::new(id, name, membership, came)
@@ -361,9 +361,7 @@ impl TrackedRun {
     /// are not there.
     pub(crate) fn native_waits(&self, announced: &[String], now: Timestamp) -> Option<Finding> {
         let native = self.native.as_ref()?;
-        let (text, since) = native.waits.as_ref()?;
-        // The start of the round before a restart of the server is recalled later.
-        let (since, round) = ((*since).min(self.round.started.unwrap_or(*since)), self.round.number);
+        let (text, since, round) = (native.waits.as_ref()?, self.round.started?, self.round.number);
         let waited = Elapsed(now.since(since));
         let at_exit = Names::of(self.life.at_earlier_exit.values().map(|node| node.name.clone()));
         let is_announced = native.look_at == MISSING_NODE && !announced.is_empty();
@@ -449,11 +447,6 @@ impl<'s> SharedNames<'s> {
     }
 }
 
-/// The moment that lies this long before `now`.
-fn ago(now: Timestamp, time: Duration) -> Timestamp {
-    Timestamp(now.0.saturating_sub(time))
-}
-
 /// Whether some nodes have done their work, and all others still do theirs.
 fn are_exiting(snapshot: &RunSnapshot) -> bool {
     snapshot.succeeded > 0 && snapshot.succeeded.saturating_add(snapshot.in_round) == snapshot.round_size
@@ -466,7 +459,7 @@ fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
         let NodeState::Redundant { waits_for } = node.state else { return None };
         let of_rank = if let WaitsFor::Rank(rank) = waits_for { Some(rank) } else { None };
         let name = names.shown(&node.info.name, &node.info.address);
-        let joined = Evidence::by_name(Seen::Joined, name, ago(snapshot.at, node.joined_for));
+        let joined = Evidence::by_name(Seen::Joined, name, node.joined);
         Some(Spare { of_rank, joined })
     };
     snapshot.nodes.iter().filter(|node| !node.is_late).filter_map(spare).collect()
@@ -478,7 +471,7 @@ fn closes_at(snapshot: &RunSnapshot) -> Option<Timestamp> {
     let of_last = |node: &NodeSnapshot| matches!(node.state, NodeState::InRound { .. }) && node.is_watched;
     let depends = snapshot.unreported > 0 || snapshot.nodes.iter().any(of_last);
     let is_enough = snapshot.waiting >= snapshot.terms.min_nodes;
-    snapshot.deadline.filter(|_| !(is_enough && depends)).map(|deadline| snapshot.at + deadline)
+    snapshot.closes_at.filter(|_| !(is_enough && depends))
 }
 
 /// Whether enough nodes are there, or get a place when what is silent is given up.
@@ -526,8 +519,7 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<AbsentNode>
         snapshot.nodes.iter().filter(|node| node.is_watched && part_of(node) != Part::OnItsWay);
     let of_last_round = of_last_round.filter_map(|node| match node.state {
         NodeState::InRound { rank } => {
-            let last_seen = ago(snapshot.at, node.silent.unwrap_or_default());
-            Some((&node.info.name, &node.info.address, Some(rank), KnownFrom::EarlierRound, Some(last_seen)))
+            Some((&node.info.name, &node.info.address, Some(rank), KnownFrom::EarlierRound, node.heard))
         }
         _ => None,
     });
@@ -537,7 +529,7 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<AbsentNode>
             Fate::Left => KnownFrom::Left,
             Fate::Refused | Fate::Displaced => return None,
         };
-        Some((&absent.who.name, &absent.who.address, absent.rank, known_from, Some(absent.heard)))
+        Some((&absent.who.name, &absent.who.address, absent.rank, known_from, absent.heard))
     });
     // Who came anew with the name of one that is out is there instead of it.
     let is_newcomer = |node: &&NodeSnapshot| node.is_new && matches!(node.state, NodeState::Waiting { .. });
@@ -545,12 +537,12 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<AbsentNode>
     let mut newcomers: Vec<&Label> = newcomers.map(|node| &node.info.name).collect();
     let names = SharedNames::of(snapshot);
     let mut named = Vec::new();
-    for (name, address, rank, known_from, last_seen) in of_last_round.chain(gone) {
+    for (name, address, rank, known_from, heard) in of_last_round.chain(gone) {
         if let Some(at) = newcomers.iter().position(|newcomer| *newcomer == name) {
             newcomers.swap_remove(at);
         } else if named.len() < MISSING_SHOWN {
             let name = Some(names.shown(name, address));
-            named.push(AbsentNode { name, rank, known_from, last_seen });
+            named.push(AbsentNode { name, rank, known_from, last_seen: Some(heard) });
         }
     }
     // If more nodes are named than are needed, it is not known which of them has a replacement.

@@ -88,19 +88,16 @@ impl Native {
         join_id: &str,
         previous: Option<RankInRound>,
     ) -> Result<(), RunRefusal> {
-        let join = Join {
-            node: label(node),
-            join_id: join_id.into(),
-            info: Self::info(name, address),
-            rank: None,
-            payload: None,
-            watched: true,
-            previous,
-            wanted: self.wanted(),
-        };
+        let join = Join { previous, ..self.asks(node, name, address, join_id) };
         let joined = self.core.join(&self.run, join, self.lab.now);
         self.ask_again(node);
         joined
+    }
+
+    fn asks(&self, node: &str, name: &str, address: &str, join_id: &str) -> Join {
+        let (info, wanted) = (Self::info(name, address), self.wanted());
+        let (node, join_id) = (label(node), join_id.into());
+        Join { node, join_id, info, rank: None, payload: None, watched: true, previous: None, wanted }
     }
 
     /// Its join is asked for again, and waits.
@@ -216,16 +213,7 @@ impl Native {
 
     /// A node joins as `rallypoint join` does: it sends no heartbeats later.
     fn join_once(&mut self, node: &str, rank: Option<u32>) {
-        let join = Join {
-            node: label(node),
-            join_id: "1".into(),
-            info: Self::info(node, "10.0.0.1"),
-            rank,
-            payload: None,
-            watched: false,
-            previous: None,
-            wanted: self.wanted(),
-        };
+        let join = Join { rank, watched: false, ..self.asks(node, node, "10.0.0.1", "1") };
         self.core.join(&self.run, join, self.lab.now).expect("it joins");
         self.ask_again(node);
     }
@@ -290,6 +278,10 @@ impl Stage for Native {
             "roles" => rest.split(',').for_each(|rank| self.tell_role(number(rank))),
             "open" => self.open_store(),
             "restart" => self.restart_server(),
+            "reborn" => {
+                self.lab.restart(1.0, &[]);
+                self.restart_server();
+            }
             "dropstore" => self.lab.insight.forget_store(PORT),
             "reset" => self.reset_store(),
             "cut" => self.cut(first),
@@ -391,6 +383,8 @@ said round_deadline=1
 = that a round expires holds until it is given up or has more time
 join a; pass 1503; holds round_deadline=1; extend 600; pass 2; holds round_deadline=0; pass 600
 holds round_deadline=1; said round_deadline=3; pass 300; said round_deadline=4; holds round_deadline=0
+= a round that gathered before a restart of the server has done so since then
+nodes 3..3; join a; join b; pass 60; reborn; join a; pass 1; join b; pass 40; says 1 min 33 s
 = in the last call a round closes when that is over
 nodes 2..3; join a; pass 2; see state=joining; closes 1798; join b; pass 2; see state=last_call; closes 28
 ",

@@ -239,8 +239,8 @@ impl World {
             prop_assert!(view.state == RoundState::Closed || waits, "a full round waits: {view:?}");
         }
         if view.waiting > 0 {
-            let deadline = view.deadline.expect("who waits has a deadline");
-            prop_assert!(deadline > Duration::ZERO);
+            let closes_at = view.closes_at.expect("who waits has a deadline");
+            prop_assert!(closes_at > view.at);
         }
         prop_assert!(
             self.table.core.next_deadline().is_none_or(|at| at >= self.table.now),
@@ -260,7 +260,7 @@ impl World {
             self.table.core.runs.values().map(Run::memory).sum::<usize>()
         );
         prop_assert!(view.succeeded <= view.round_size, "{view:?}");
-        prop_assert!(view.finished_for.is_none() || view.succeeded == view.round_size, "{view:?}");
+        prop_assert!(view.finished.is_none() || view.succeeded == view.round_size, "{view:?}");
         // At most one round goes on, and all nodes that are told to go on are in it.
         let going_on: BTreeSet<u64> = (0..self.nodes.len())
             .filter_map(|n| Some((n, self.nodes[n].place?.0)))
@@ -275,10 +275,12 @@ impl World {
     fn alive_in_round(&self) -> Before {
         let snapshots = self.table.core.snapshot(self.table.now);
         let Some(view) = snapshots.first() else { return Before::default() };
-        let is_alive = |n: &&NodeSnapshot| n.silent.is_none() && matches!(n.state, NodeState::InRound { .. });
+        let members = &self.table.core.runs[&run()].members;
+        let is_alive =
+            |n: &&NodeSnapshot| members[&n.node].parked && matches!(n.state, NodeState::InRound { .. });
         let nodes = view.nodes.iter().filter(is_alive).map(|n| (view.round, n.node.to_string())).collect();
         let is_whole = self.learned().is_none_or(|(_, is_open)| !is_open);
-        Before { nodes, deadline: view.deadline, is_whole }
+        Before { nodes, deadline: view.closes_at.map(|at| at.since(view.at)), is_whole }
     }
 
     /// A node that was alive in a round is still in it, whatever other nodes did.
