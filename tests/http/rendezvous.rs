@@ -302,7 +302,7 @@ fn a_heartbeat_waits_and_hears_of_a_change_at_once() {
     let told = waiting.join().expect("an answer").json();
     assert_eq!(told["action"], "rejoin");
     let rank = &b["group_rank"];
-    assert_eq!(told["reason"], format!("b (127.0.0.1), rank {rank}, left: drained"));
+    assert_eq!(told["reason"], format!("b (127.0.0.1), rank {rank}: left (drained)"));
 }
 
 #[test]

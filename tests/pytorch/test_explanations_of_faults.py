@@ -331,7 +331,7 @@ FAULTS = [
         3,
         "nodes_missing",
         (r"127\.0\.0\.10", "rank [0-2]", r"127\.0\.0\.12"),
-        "deadlock|is it scheduled|first to join again",
+        "deadlock|is it scheduled|: joined again",
         shows="rendezvous_missing_nodes 2",
     ),
     Fault(

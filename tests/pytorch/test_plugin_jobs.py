@@ -57,7 +57,7 @@ def test_a_killed_node_is_replaced(meeting: Server, plugin_jobs: Start) -> None:
     await_training(job, 2)
     job.forget_marks()
     job.kill_node(1)
-    poll(lambda: "round 1 is over for its nodes: " in meeting.log_text(), "the node is missed", 60)
+    poll(lambda: "round 1 is over: " in meeting.log_text(), "the node is missed", 60)
     job.start(1)
     await_training(job, 2)
     job.release()

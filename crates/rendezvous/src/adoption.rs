@@ -193,7 +193,7 @@ impl Run {
         let Some(adoption) = self.current.as_mut().and_then(|c| c.adoption.as_mut()) else { return };
         let Some(at) = adoption.publish_at.take_if(|at| *at <= now) else { return };
         let ago = PUBLISH_SILENT_AFTER.saturating_add(now.since(at));
-        let sign = |rank: u32| Sign { did: Did::Silent, node: format!("node rank {rank}"), ago };
+        let sign = |rank: u32| Sign { ago, ..Sign::now(Did::Silent, &format!("node rank {rank}")) };
         let signs: Vec<Sign> = adoption.silent_ranks().map(sign).collect();
         if !signs.is_empty() && self.closed.is_none() {
             self.publish(self.last_round, What::Silent { again: Vec::new(), patience: GRACE }, signs, out);

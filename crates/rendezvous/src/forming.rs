@@ -105,7 +105,7 @@ impl Run {
         let nodes: Vec<Label> = waiting.map(|(node, _)| node.clone()).collect();
         let (round, missing) = (self.next_round(), self.waits_in_words(now));
         let (joined, after) = (self.heard(), now.since(first_join));
-        self.publish(round, What::TimedOut { after, missing: missing.clone() }, Vec::new(), out);
+        self.publish(round, What::GivenUp { after, missing: missing.clone() }, Vec::new(), out);
         let (run, min_nodes) = (self.id.clone(), self.terms.min_nodes);
         let why = RunRefusal::JoinTimeout { run, round, joined, min_nodes, after, missing };
         for node in nodes {

@@ -58,139 +58,60 @@ pub(super) fn if_any(title: &str, names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!("; {title}: {}", some_of(names)) }
 }
 
-/// Where other processes came in the place of those that are gone.
-fn successors_text(again: &[String]) -> String {
-    let wait = if again.len() == 1 { "waits" } else { "wait" };
-    match again {
-        [] => String::new(),
-        _ => format!("; {} came anew, and {wait} until the process of before is given up", some_of(again)),
-    }
-}
-
 fn differing(differences: &[Difference]) -> String {
     differences.iter().map(Difference::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Why a join or another request is refused.
+#[expect(missing_docs, reason = "the message of each says what it means, with all its fields")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunRefusal {
-    /// The run is closed.
     #[error(
         "run {run} was closed by {by}; start a new run with another run id, or wait until its last node is \
          gone for 10 s"
     )]
-    Closed {
-        /// The run.
-        run: RunId,
-        /// The node or person that closed it.
-        by: String,
-    },
-    /// The run was closed while the node was redundant.
+    Closed { run: RunId, by: String },
     #[error("run {run} was closed by {by} while this node was redundant: it is not needed any more")]
-    GracefulExit {
-        /// The run.
-        run: RunId,
-        /// The node or person that closed it.
-        by: String,
-    },
-    /// The round's deadline has passed.
+    GracefulExit { run: RunId, by: String },
     #[error(
         "run {run} round {round}: {joined} of at least {min_nodes} nodes joined within {}; {missing}. Start \
          the missing nodes, or give more time (--join-timeout, join_timeout; `rallypoint ctl extend` while \
          nodes wait)",
         Elapsed(*.after)
     )]
-    JoinTimeout {
-        /// The run.
-        run: RunId,
-        /// The round.
-        round: u64,
-        /// How many nodes were there.
-        joined: u32,
-        /// How many nodes were needed.
-        min_nodes: u32,
-        /// How long the round had been forming.
-        after: Duration,
-        /// Which nodes are missing, in words.
-        missing: String,
-    },
-    /// The round was complete, and there was no store for it.
+    JoinTimeout { run: RunId, round: u64, joined: u32, min_nodes: u32, after: Duration, missing: String },
     #[error("run {run} round {round} has no store for its workers: {why}")]
-    NoStore {
-        /// The run.
-        run: RunId,
-        /// The round.
-        round: u64,
-        /// The reason that the server gives.
-        why: String,
-    },
-    /// Another living node has the rank.
+    NoStore { run: RunId, round: u64, why: String },
     #[error(
         "node rank {rank} is asked for by {newcomer}, but {holder} has it and is alive; give each node its \
          own rank (PET_NODE_RANK, node_rank, the pod's index)"
     )]
-    DuplicateRank {
-        /// The rank.
-        rank: u32,
-        /// The node that holds it.
-        holder: Who,
-        /// The node that wants it.
-        newcomer: Who,
-    },
-    /// The node wants other terms than the run has.
+    DuplicateRank { rank: u32, holder: Who, newcomer: Who },
     #[error(
         "run {run} was started with other parameters by {settled_by}: {}; start every node with the same",
         differing(.differences)
     )]
-    Mismatch {
-        /// The run.
-        run: RunId,
-        /// The node whose terms hold.
-        settled_by: Who,
-        /// What differs.
-        differences: Vec<Difference>,
-    },
-    /// No round can have this rank.
+    Mismatch { run: RunId, settled_by: Who, differences: Vec<Difference> },
     #[error(
         "node rank {rank} cannot be: a round has at most {}, so ranks are below {max_nodes}",
         counted(*.max_nodes, "node", "nodes")
     )]
-    BadRank {
-        /// The rank.
-        rank: u32,
-        /// The greatest number of nodes in a round.
-        max_nodes: u32,
-    },
-    /// The terms contradict themselves.
+    BadRank { rank: u32, max_nodes: u32 },
     #[error("{0}")]
     BadTerms(String),
-    /// The server already has as many runs as it may.
     #[error("the server has {limit} runs with live nodes, as many as it may (--max-runs)")]
-    TooManyRuns {
-        /// `--max-runs`.
-        limit: usize,
-    },
-    /// The runs already use all the memory that they may.
+    TooManyRuns { limit: usize },
     #[error(
         "the server has no memory left for another node; stop runs that are over, or give it more with \
          --max-memory"
     )]
     NoMemory,
-    /// More nodes of the run wait than it could ever need.
     #[error("run {run} has {limit} nodes, far more than a round may have; stop those that are too many")]
-    TooManyNodes {
-        /// The run.
-        run: RunId,
-        /// The most nodes that a run may have.
-        limit: usize,
-    },
-    /// The node left while its join waited.
+    TooManyNodes { run: RunId, limit: usize },
     #[error("this node left the run while it waited; join again if that was not meant")]
     Left,
-    /// This run is unknown.
     #[error("there is no such run; `GET /api/v1/runs` lists them")]
     UnknownRun,
-    /// No round of the run is forming.
     #[error("no round of run {0} gathers now, so there is no deadline to extend")]
     NotForming(RunId),
 }
@@ -242,8 +163,12 @@ impl RunRefusal {
 pub enum Did {
     /// It joined.
     Joined,
+    /// It joined again, as the first node of its round.
+    Rejoined,
     /// It left.
     Left,
+    /// It left, and said that it had failed.
+    Failed,
     /// Its connection closed, and nothing has come since.
     Closed,
     /// Its last request was answered then, and no other came, though it was due.
@@ -261,43 +186,42 @@ pub struct Sign {
     pub node: String,
     /// How long ago, or for how long nothing has come.
     pub ago: Duration,
+    /// What it said about the reason.
+    pub why: Option<Label>,
 }
 
 impl Sign {
     /// A node did this just now.
     pub(super) fn now(did: Did, node: &impl ToString) -> Self {
-        Self { did, node: node.to_string(), ago: Duration::ZERO }
+        Self { did, node: node.to_string(), ago: Duration::ZERO, why: None }
     }
 }
 
 /// The first few of these nodes.
-fn names<'s>(signs: impl IntoIterator<Item = &'s Sign>) -> String {
-    some_of(&signs.into_iter().map(|sign| sign.node.clone()).collect::<Vec<_>>())
+fn names(signs: &[Sign]) -> String {
+    some_of(&signs.iter().map(|sign| sign.node.clone()).collect::<Vec<_>>())
 }
 
-/// Who is gone, and how that was seen. The time is that of the last one.
-fn gone(signs: &[Sign]) -> String {
-    let of = |did: Did| {
-        let those: Vec<&Sign> = signs.iter().filter(|sign| sign.did == did).collect();
+/// Who was seen to do what. Of several that did the same, the time is that of the last one.
+fn seen(signs: &[Sign]) -> String {
+    let say = |those: &[Sign]| {
+        let Sign { did, why, .. } = those.first()?;
         let ago = Elapsed(those.iter().map(|sign| sign.ago).min()?);
         let s = if those.len() == 1 { "" } else { "s" };
         let how = match did {
+            Did::Joined => "joined".to_owned(),
+            Did::Rejoined => "joined again".to_owned(),
+            Did::Left => "left".to_owned(),
+            Did::Failed => "failed".to_owned(),
             Did::Closed => format!("the connection{s} closed, and nothing came for {ago}"),
+            Did::Silent => format!("not heard from since the last answer {ago} ago"),
             Did::NotBack => format!("not heard from since the server was restarted {ago} ago"),
-            _ => format!("not heard from since the last answer {ago} ago"),
         };
-        Some(format!("{}: {how}", names(those)))
+        let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        Some(format!("{}: {how}{why}", names(those)))
     };
-    let all = [Did::Closed, Did::Silent, Did::NotBack].into_iter().filter_map(of);
-    all.collect::<Vec<_>>().join("; ")
-}
-
-/// Who left or failed first, why, and who did so within moments of it.
-fn departed(how: &str, why: Option<&Label>, signs: &[Sign]) -> String {
-    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-    let then: Vec<String> = signs.iter().skip(1).map(|sign| sign.node.clone()).collect();
-    let then = if_any(&format!("then also {how}"), &then);
-    format!("{}, {how}{why}{then}", names(signs.first()))
+    let alike = signs.chunk_by(|one, other| (one.did, &one.why) == (other.did, &other.why));
+    alike.filter_map(say).collect::<Vec<_>>().join("; ")
 }
 
 /// Why the nodes of a complete round have to join again.
@@ -313,27 +237,19 @@ pub(super) struct Break {
 pub enum Why {
     /// Nodes were silent for too long.
     Lost,
-    /// Nodes left within moments, the first of them for this reason.
-    Left(Option<Label>),
+    /// Nodes left within moments.
+    Left,
     /// A node joined again. It is the first node of the round to do so, but need not be the cause: the others
     /// that are named were gone before.
     Rejoined,
     /// The nodes join again so that new nodes can join them.
     Newcomers,
     /// An operator expects fewer nodes than the round has.
-    Resized {
-        /// How many nodes it has.
-        nodes: u32,
-        /// How many nodes are expected.
-        expected: u32,
-    },
+    #[expect(missing_docs, reason = "its sentence says it")]
+    Resized { nodes: u32, expected: u32 },
     /// After a restart of the server, some nodes of the round did not report.
-    Unreported {
-        /// How many nodes did not.
-        missing: u32,
-        /// How many nodes the round has.
-        nodes: u32,
-    },
+    #[expect(missing_docs, reason = "its sentence says it")]
+    Unreported { missing: u32, nodes: u32 },
     /// The round was to be given up before the server was restarted.
     BeforeRestart(String),
 }
@@ -342,17 +258,7 @@ impl Why {
     /// The reason in words, with the nodes that it is for.
     pub fn says(&self, signs: &[Sign]) -> String {
         match self {
-            Self::Lost => gone(signs),
-            Self::Left(why) => departed("left", why.as_ref(), signs),
-            Self::Rejoined => {
-                let (first, gone) = (names(signs.first()), gone(signs));
-                let before = if gone.is_empty() { String::new() } else { format!("; before that {gone}") };
-                format!("{first}, was the first to join again{before}")
-            }
-            Self::Newcomers => {
-                let are = if signs.len() == 1 { "is" } else { "are" };
-                format!("{} joined and {are} to be taken in", names(signs))
-            }
+            Self::Lost | Self::Left | Self::Rejoined | Self::Newcomers => seen(signs),
             Self::Resized { nodes, expected } => {
                 format!("it has {}, and an operator expects {expected}", counted(*nodes, "node", "nodes"))
             }
@@ -368,13 +274,13 @@ impl Why {
 impl Break {
     /// A node joined again, and these were gone before.
     pub(super) fn rejoined(who: &Who, rank: u32, gone: Vec<Sign>) -> Self {
-        let first = Sign::now(Did::Joined, &format!("{who}, rank {rank}"));
+        let first = Sign::now(Did::Rejoined, &format!("{who}, rank {rank}"));
         Self { why: Why::Rejoined, signs: std::iter::once(first).chain(gone).collect() }
     }
 
     /// Whether nodes that are gone are a part of it.
     pub(super) fn names_the_gone(&self) -> bool {
-        self.signs.iter().any(|sign| sign.did != Did::Joined)
+        self.signs.iter().any(|sign| !matches!(sign.did, Did::Joined | Did::Rejoined))
     }
 }
 
@@ -402,104 +308,36 @@ pub struct Fact {
 }
 
 /// The kind of fact.
+#[expect(missing_docs, reason = "the sentence of each says what its fields are")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// The first node of a round has come.
-    Forms {
-        /// How many nodes it needs, in words.
-        needed: String,
-    },
-    /// A round is complete. The node came last.
-    Complete {
-        /// Its nodes.
-        nodes: u32,
-        /// From the first join to completion.
-        took: Duration,
-    },
-    /// A complete round is to be given up.
-    Broken {
-        /// Why.
-        why: Why,
-        /// Nodes that are still in it.
-        left: u32,
-        /// How long before that the server was restarted, if the restart may be the cause.
-        restarted: Option<Duration>,
-    },
-    /// Nothing has come from nodes, though it was due.
-    Silent {
-        /// The successors of these nodes.
-        again: Vec<String>,
-        /// How long they may be silent before they are given up.
-        patience: Duration,
-    },
-    /// Nodes that wait, or of a round that is over, or whose run is closed, were silent for too long.
-    Lost {
-        /// The nodes that are still there.
-        others: Vec<String>,
-    },
-    /// Nodes of a round that is over have been silent since the server was restarted, and are given up.
-    NotBack,
+    Forms { needed: String },
+    /// A round is complete, so long after its first join. The node came last.
+    Complete { nodes: u32, took: Duration },
+    /// A complete round is to be given up. So many nodes are still in it, and so long before the server was
+    /// restarted, if the restart may be the cause.
+    Broken { why: Why, left: u32, restarted: Option<Duration> },
+    /// Nothing has come from nodes, though it was due. Others came `again` in the place of some.
+    Silent { again: Vec<String>, patience: Duration },
+    /// Nodes that nobody joins again for: they wait, their round is over, or their run is closed.
+    Gone { others: Vec<String> },
     /// A waiting node was displaced by another node with its id, which joined from another address.
-    Displaced {
-        /// The node that waited.
-        who: Who,
-    },
-    /// The last waiting node left before the round was complete.
-    Abandoned {
-        /// Why.
-        why: Option<Label>,
-        /// What was missing before it left, in words.
-        missing: String,
-    },
-    /// The deadline has passed.
-    TimedOut {
-        /// How long the round had been forming.
-        after: Duration,
-        /// What is missing, in words.
-        missing: String,
-    },
+    Displaced { who: Who },
+    /// A round was given up before it was complete: at its deadline, or as its last node left.
+    GivenUp { after: Duration, missing: String },
     /// The deadline was moved.
-    Extended {
-        /// How much more.
-        by: Duration,
-        /// Time left now.
-        left: Duration,
-    },
+    Extended { by: Duration, left: Duration },
     /// A node was refused.
-    Refused {
-        /// The node.
-        who: Who,
-        /// Why.
-        why: RunRefusal,
-    },
-    /// Nodes of the round have failed within moments, and other nodes may still be in it.
-    Failed {
-        /// What the first one said about the reason.
-        why: Option<Label>,
-        /// The nodes that are still there.
-        others: Vec<String>,
-    },
+    Refused { who: Who, why: RunRefusal },
     /// The run was closed, by a node or a person.
     Closed(String),
-    /// All nodes of the last round have done their work.
-    Finished {
-        /// How many nodes.
-        nodes: u32,
-        /// From the completion of the round.
-        ran: Duration,
-    },
+    /// All nodes of the last round have done their work, so long after it was complete.
+    Finished { nodes: u32, ran: Duration },
     /// A closed run was started again.
-    Restarted {
-        /// Whether all nodes of its last round had done their work.
-        had_finished: bool,
-    },
+    Restarted { had_finished: bool },
     /// The server was restarted, and learned the run's round from its nodes.
-    Adopted {
-        /// How many nodes it has.
-        nodes: u32,
-        /// The node that reported it.
-        first: Who,
-    },
+    Adopted { nodes: u32, first: Who },
     /// The nodes have different releases of PyTorch.
     MixedReleases(String),
     /// A complete round has no store.
@@ -509,60 +347,39 @@ pub enum What {
 impl std::fmt::Display for Fact {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { round, what, signs } = self;
-        let who = || names(signs);
+        let (who, seen) = (names(signs), seen(signs));
         match what {
-            What::Forms { needed } => {
-                write!(f, "round {round} gathers: {} is there, {needed} needed", who())
-            }
+            What::Forms { needed } => write!(f, "round {round} gathers: {who} is there, {needed} needed"),
             What::Complete { nodes, took } => {
                 let nodes = counted(*nodes, "node", "nodes");
-                write!(f, "round {round} complete: {nodes} in {}; last: {}", Elapsed(*took), who())
+                write!(f, "round {round} complete: {nodes} in {}; last: {who}", Elapsed(*took))
             }
-            What::Broken { why: why @ (Why::Lost | Why::Left(_)), left: 0, .. } => {
-                write!(f, "round {round} is over: {}; none of its nodes is left", why.says(signs))
-            }
-            What::Broken { why, restarted, .. } => {
-                let why = why.says(signs);
-                let restarted =
-                    restarted.map(|ago| format!("; the server was restarted {} before", Elapsed(ago)));
-                let restarted = restarted.unwrap_or_default();
-                write!(
-                    f,
-                    "round {round} is over for its nodes: {why}{restarted}; they are told to join again"
-                )
+            What::Broken { why, left, restarted } => {
+                write!(f, "round {round} is over: {}", why.says(signs))?;
+                if let Some(ago) = restarted {
+                    write!(f, "; the server was restarted {} before", Elapsed(*ago))?;
+                }
+                let none = *left == 0;
+                f.write_str(if none { "; no node of it is left" } else { "; its nodes are to join again" })
             }
             What::Silent { again, patience } => {
-                let (gone, again) = (gone(signs), successors_text(again));
-                write!(f, "{gone}; given up after {} of silence{again}", Elapsed(*patience))
+                write!(f, "{seen}; given up after {} of silence", Elapsed(*patience))?;
+                f.write_str(&if_any("came anew, and get a place then", again))
             }
-            What::Lost { others } => {
-                write!(f, "round {round}: {}{}", gone(signs), if_any("still in the round", others))
+            What::Gone { others } => {
+                write!(f, "round {round}: {seen}{}", if_any("still in the round", others))
             }
-            What::NotBack => write!(f, "round {round}: {}", gone(signs)),
-            What::Displaced { who: old } => write!(
-                f,
-                "{old} waited here, and {} joined with the same node id, so {old} has lost its place",
-                who()
-            ),
-            What::Abandoned { why, missing } => {
-                let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
-                let who = who();
-                write!(
-                    f,
-                    "round {round} was given up by all: {who} left as the last{why}, at this: {missing}"
-                )
+            What::Displaced { who: old } => {
+                write!(f, "{old} has lost its place: {who} joined with the same node id")
             }
-            What::TimedOut { after, missing } => {
-                write!(f, "round {round} was given up after {}: {missing}", Elapsed(*after))
+            What::GivenUp { after, missing } => {
+                let last = if signs.is_empty() { seen } else { format!("; {seen}") };
+                write!(f, "round {round} was given up after {}: {missing}{last}", Elapsed(*after))
             }
             What::Extended { by, left } => {
                 write!(f, "round {round} has {} more time: {} left", Elapsed(*by), Elapsed(*left))
             }
             What::Refused { who, why } => write!(f, "{who} was refused: {why}"),
-            What::Failed { why, others } => {
-                let failed = departed("failed", why.as_ref(), signs);
-                write!(f, "round {round}: {failed}{}", if_any("still in the round", others))
-            }
             What::Closed(by) => write!(f, "closed by {by}"),
             What::Finished { nodes, ran } => {
                 let round = if *round > 1 { format!("round {round} ") } else { String::new() };
@@ -571,7 +388,7 @@ impl std::fmt::Display for Fact {
             }
             What::Restarted { had_finished } => {
                 let had = if *had_finished { "finished" } else { "been closed" };
-                write!(f, "had {had} and is started again by {}", who())
+                write!(f, "had {had} and is started again by {who}")
             }
             What::Adopted { nodes, first } => write!(
                 f,

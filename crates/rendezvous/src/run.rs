@@ -214,7 +214,7 @@ impl Member {
             (_, true) => Did::NotBack,
             _ => Did::Silent,
         };
-        Some(Sign { did, node: self.label()?, ago: now.since(self.last_seen) })
+        Some(Sign { did, node: self.label()?, ago: now.since(self.last_seen), why: None })
     }
 
     pub(super) fn memory(&self, node: &Label) -> usize {
@@ -288,26 +288,24 @@ pub(super) struct Work {
 struct Departures {
     at: Timestamp,
     round: u64,
-    why: Option<Label>,
-    nodes: Vec<(Timestamp, String)>,
+    nodes: Vec<(Timestamp, Sign)>,
 }
 
 impl Departures {
-    fn begin(node: String, round: u64, why: Option<Label>, now: Timestamp) -> Self {
-        Self { at: now, round, why, nodes: vec![(now, node)] }
+    fn begin(sign: Sign, round: u64, now: Timestamp) -> Self {
+        Self { at: now, round, nodes: vec![(now, sign)] }
     }
 
     /// Another node follows.
-    fn follow(&mut self, node: String, now: Timestamp) {
+    fn follow(&mut self, sign: Sign, now: Timestamp) {
         const MOST: usize = 64;
         if self.nodes.len() <= MOST {
-            self.nodes.push((now, node));
+            self.nodes.push((now, Sign { why: None, ..sign }));
         }
     }
 
-    fn signs(nodes: Vec<(Timestamp, String)>, now: Timestamp) -> Vec<Sign> {
-        let sign = |(at, node)| Sign { did: Did::Left, node, ago: now.since(at) };
-        nodes.into_iter().map(sign).collect()
+    fn signs(self, now: Timestamp) -> Vec<Sign> {
+        self.nodes.into_iter().map(|(at, sign)| Sign { ago: now.since(at), ..sign }).collect()
     }
 
     fn are_due(&mut self, now: Timestamp) -> bool {
@@ -617,7 +615,7 @@ impl Run {
             let restarted = self.restarted.filter(|_| why == Why::Rejoined);
             let restarted = restarted.and_then(|at| caused_by_restart(at, now));
             // A node that leaves is reported later, with the nodes that follow it.
-            if !matches!(why, Why::Left(_)) {
+            if why != Why::Left {
                 self.publish(round, What::Broken { why, left, restarted }, signs, out);
             }
         }
@@ -807,12 +805,12 @@ impl Run {
                 Some(Outcome::Succeeded) => self.count_success(now, out),
                 outcome => {
                     self.note_absent(node, who.clone(), Some(rank), Fate::Left, now);
-                    let node = format!("{who}, rank {rank}");
+                    let did = |did| Sign { why: said.why, ..Sign::now(did, &format!("{who}, rank {rank}")) };
                     if self.closed.is_none() {
-                        self.note_leaver(node, said.why, now, out);
+                        self.note_leaver(did(Did::Left), now, out);
                     } else if outcome == Some(Outcome::Failed) {
                         // An agent that fails closes the run before it leaves.
-                        self.note_failure(node, said.why, now);
+                        self.note_failure(did(Did::Failed), now);
                     }
                 }
             }
@@ -823,8 +821,10 @@ impl Run {
                 {
                     // While nodes wait, each of them gets this reason in its answer. After the last node
                     // nobody does.
-                    let what = What::Abandoned { why: said.why, missing };
-                    self.publish(self.next_round(), what, vec![Sign::now(Did::Left, &who)], out);
+                    let began = self.forming.as_ref().map_or(now, |forming| forming.first_join);
+                    let what = What::GivenUp { after: now.since(began), missing };
+                    let last = Sign { why: said.why, ..Sign::now(Did::Left, &who) };
+                    self.publish(self.next_round(), what, vec![last], out);
                 }
                 self.note_absent(node, who, None, Fate::Left, now);
             }
@@ -846,32 +846,31 @@ impl Run {
     }
 
     /// A node has failed in a round whose run is closed, and other nodes are left alone.
-    fn note_failure(&mut self, node: String, why: Option<Label>, now: Timestamp) {
+    fn note_failure(&mut self, failed: Sign, now: Timestamp) {
         if let Some(failures) = &mut self.failures {
-            failures.follow(node, now);
+            failures.follow(failed, now);
         } else if self.current.as_ref().is_some_and(|current| current.present > 0)
             && !std::mem::replace(&mut self.work.failed, true)
         {
-            self.failures = Some(Departures::begin(node, self.last_round, why, now));
+            self.failures = Some(Departures::begin(failed, self.last_round, now));
         }
     }
 
     /// A node of the round has left. The round is over because of it, if it was not over before.
-    fn note_leaver(&mut self, node: String, why: Option<Label>, now: Timestamp, out: &mut Vec<Decision>) {
+    fn note_leaver(&mut self, left: Sign, now: Timestamp, out: &mut Vec<Decision>) {
         if self.current.as_ref().is_some_and(|current| current.broken.is_none()) {
             // Report the leavers of an earlier round first.
             let leavers = self.leavers.take();
             self.publish_leavers(leavers, now, out);
-            let signs = vec![Sign::now(Did::Left, &node)];
-            self.break_round(Break { why: Why::Left(why.clone()), signs }, now, out);
-            self.leavers = Some(Departures::begin(node, self.last_round, why, now));
+            self.break_round(Break { why: Why::Left, signs: vec![left.clone()] }, now, out);
+            self.leavers = Some(Departures::begin(left, self.last_round, now));
         } else if let Some(leavers) = &mut self.leavers {
-            leavers.follow(node, now);
+            leavers.follow(left, now);
         }
     }
 
     fn publish_leavers(&self, leavers: Option<Departures>, now: Timestamp, out: &mut Vec<Decision>) {
-        let Some(Departures { at, round, why, nodes }) = leavers else { return };
+        let Some(leavers) = leavers else { return };
         // Some nodes of the round have joined again by now.
         let is_of_round = |(_, member): &(&Label, &Member)| match member.seat {
             Seat::InRound(_) => true,
@@ -879,14 +878,13 @@ impl Run {
             Seat::Ended(_) => false,
         };
         let left = count(self.walk().filter(is_of_round).count());
-        let restarted = self.restarted.and_then(|restarted| caused_by_restart(restarted, at));
-        let what = What::Broken { why: Why::Left(why), left, restarted };
-        self.publish(round, what, Departures::signs(nodes, now), out);
+        let restarted = self.restarted.and_then(|restarted| caused_by_restart(restarted, leavers.at));
+        let what = What::Broken { why: Why::Left, left, restarted };
+        self.publish(leavers.round, what, leavers.signs(now), out);
     }
 
     fn publish_failures(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(failures) = self.failures.take_if(|failures| failures.are_due(now)) else { return };
-        let Departures { round, why, nodes, .. } = failures;
         // A node whose connection broke is dead, or is reported with the dead ones.
         let in_round = |(_, member): &(&Label, &Member)| {
             matches!(member.seat, Seat::InRound(_)) && !member.cut && !member.unheard
@@ -894,7 +892,7 @@ impl Run {
         let mut others: Vec<String> =
             self.walk().filter(in_round).map(|(_, member)| member.info.who().to_string()).collect();
         others.sort_unstable();
-        self.publish(round, What::Failed { why, others }, Departures::signs(nodes, now), out);
+        self.publish(failures.round, What::Gone { others }, failures.signs(now), out);
     }
 
     /// A node of the current round has done its work. The run has finished when all of them have.
@@ -999,7 +997,7 @@ impl Run {
                     self.note_absent(node, who, None, Fate::Lost, member.last_seen);
                 }
                 let signs = member.sign(now).into_iter().collect();
-                self.publish(self.next_round(), What::Lost { others: Vec::new() }, signs, out);
+                self.publish(self.next_round(), What::Gone { others: Vec::new() }, signs, out);
             }
             Seat::InRound(_) | Seat::Ended(_) => {}
         }
@@ -1017,7 +1015,7 @@ impl Run {
             let not_back = |sign| Sign { did: Did::NotBack, ago: now.since(at), ..sign };
             let signs: Vec<Sign> = signs_of(unheard.into_iter(), now).into_iter().map(not_back).collect();
             if !signs.is_empty() {
-                self.publish(self.last_round, What::NotBack, signs, out);
+                self.publish(self.last_round, What::Gone { others: Vec::new() }, signs, out);
             }
         }
         let published = self.current.as_ref().and_then(|current| current.broken.as_ref());
@@ -1034,7 +1032,7 @@ impl Run {
         let there = there.into_iter().filter(is_there).filter(|_| self.closed.is_some());
         let mut others: Vec<String> = there.map(|member| member.info.who().to_string()).collect();
         others.sort_unstable();
-        self.publish(self.last_round, What::Lost { others }, lost, out);
+        self.publish(self.last_round, What::Gone { others }, lost, out);
     }
 
     /// Gives up the round because a node is lost. Names the nodes that fell silent together with it.

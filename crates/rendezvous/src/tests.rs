@@ -600,8 +600,8 @@ fn nodes_that_leave_together_are_told_together() {
     table.leave("c");
     table.advance(SECOND);
     table.told(
-        "round 1 is over for its nodes: d (10.0.0.1), rank 3, left; then also left: b (10.0.0.1), rank 1, \
-         c (10.0.0.1), rank 2; they are told to join again",
+        "round 1 is over: d (10.0.0.1), rank 3, b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: left; its nodes \
+         are to join again",
     );
     // The next round is complete before the report: the earlier one is over only for its own nodes.
     let mut table = Table::new();
@@ -612,17 +612,14 @@ fn nodes_that_leave_together_are_told_together() {
     assert_eq!(table.action("a", 2), Action::Continue);
     table.leave("c");
     assert_eq!(table.action("a", 2), Action::Rejoin);
-    table.told("round 1 is over for its nodes: b (10.0.0.1), rank 1, left; they are told to join again");
+    table.told("round 1 is over: b (10.0.0.1), rank 1: left; its nodes are to join again");
     // No node is left that could be told.
     let mut table = Table::new();
     table.all_join(&["a", "b"], 2, 2);
     table.leave("a");
     table.leave("b");
     table.advance(2 * SECOND);
-    table.told(
-        "round 1 is over: a (10.0.0.1), rank 0, left; then also left: b (10.0.0.1), rank 1; none of its \
-         nodes is left",
-    );
+    table.told("round 1 is over: a (10.0.0.1), rank 0, b (10.0.0.1), rank 1: left; no node of it is left");
 }
 
 #[test]
@@ -637,9 +634,7 @@ fn a_node_that_falls_silent_is_lost_after_three_intervals_and_the_others_join_ag
     let notified = table.notified;
     table.advance(SECOND);
     assert_eq!((table.action("a", 1), table.notified), (Action::Rejoin, notified + 1));
-    table.told(
-        "round 1 is over for its nodes: b (10.0.0.1), rank 1: not heard from since the last answer 15 s ago",
-    );
+    table.told("round 1 is over: b (10.0.0.1), rank 1: not heard from since the last answer 15 s ago");
     assert_eq!(table.beat("b", 1), Action::Rejoin, "it hears so when it comes back");
 }
 
@@ -665,8 +660,8 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     other.core.cut(&run(), &label("c"), other.now);
     other.advance(15 * SECOND);
     other.told(
-        "round 1 is over for its nodes: c (10.0.0.1), rank 2: the connection closed, and nothing came for 15 \
-         s; b (10.0.0.1), rank 1: not heard from since the last answer 15 s ago; they are told to join again",
+        "round 1 is over: c (10.0.0.1), rank 2: the connection closed, and nothing came for 15 s; b \
+         (10.0.0.1), rank 1: not heard from since the last answer 15 s ago; its nodes are to join again",
     );
     // Each silent node may be the reason why another one joins again.
     let mut other = Table::new();
@@ -676,8 +671,8 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     other.advance(8 * SECOND);
     other.join(again("a", "2", 3, 3)).expect("it waits");
     other.told(
-        "a (10.0.0.1), rank 0, was the first to join again; before that b (10.0.0.1), rank 1, c (10.0.0.1), \
-         rank 2: not heard from since the last answer 8 s ago",
+        "a (10.0.0.1), rank 0: joined again; b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from since \
+         the last answer 8 s ago",
     );
     table.join(again("a", "2", 3, 3)).expect("it waits");
     let reason = table.snapshot().reason;
@@ -702,8 +697,7 @@ fn nodes_with_one_id_are_named_as_they_displace_each_other() {
     for (address, id) in [("10.0.0.1", "1"), ("10.0.0.2", "2"), ("10.0.0.3", "3")] {
         table.join(at(address, id)).expect("no refusal");
     }
-    let text = "worker (10.0.0.2) waited here, and worker (10.0.0.3) joined with the same node id, so worker \
-                (10.0.0.2) has lost its place";
+    let text = "worker (10.0.0.2) has lost its place: worker (10.0.0.3) joined with the same node id";
     table.told(text);
     let text =
         "2 more nodes are needed; displaced by another of the same id: worker (10.0.0.1), worker (10.0.0.2)";
@@ -722,12 +716,12 @@ fn the_last_that_gives_up_says_who_was_missing() {
     let gave_up = || LeaveRequest { why: Some(label("gave up waiting")), outcome: None };
     table.core.leave(&run(), &label("a"), gave_up(), table.now);
     table.collect();
-    let is_abandoned = |fact: &String| fact.contains("given up by all");
+    let is_abandoned = |fact: &String| fact.contains("given up");
     assert!(!table.facts.iter().any(is_abandoned), "{:?}", table.facts);
     table.core.leave(&run(), &label("b"), gave_up(), table.now);
     table.collect();
-    let text = "round 1 was given up by all: b (10.0.0.1) left as the last (gave up waiting), at this: 2 \
-                more nodes are needed; gone: a (10.0.0.1)";
+    let text = "round 1 was given up after 0 s: 2 more nodes are needed; gone: a (10.0.0.1); b (10.0.0.1): \
+                left (gave up waiting)";
     table.told(text);
 }
 
@@ -800,7 +794,7 @@ fn silence_after_a_restart_counts_from_that() {
     table.advance(8 * SECOND);
     table.beat("a", 1);
     table.advance(8 * SECOND);
-    let text = "round 1 is over for its nodes: b (10.0.0.1), rank 1: not heard from since the server was \
+    let text = "round 1 is over: b (10.0.0.1), rank 1: not heard from since the server was \
                 restarted 15 s ago";
     table.told(text);
 }
@@ -840,7 +834,7 @@ fn a_node_that_joins_again_after_a_failure_starts_a_new_round_with_its_rank() {
         table.beat(node, 1);
     }
     table.join(again("b", "2", 3, 3)).expect("a place");
-    table.told("b (10.0.0.1), rank 1, was the first to join again");
+    table.told("b (10.0.0.1), rank 1: joined again");
     assert_eq!(table.action("a", 1), Action::Rejoin);
     table.join(again("c", "2", 3, 3)).expect("a place");
     table.join(again("a", "2", 3, 3)).expect("complete");
@@ -864,8 +858,8 @@ fn who_joins_again_after_others_were_cut_off_is_not_the_cause() {
     table.core.cut(&run(), &label("a"), table.now);
     table.join(again("b", "2", 4, 4)).expect("a place");
     table.told(
-        "round 1 is over for its nodes: b (10.0.0.1), rank 1, was the first to join again; before that c \
-         (10.0.0.1), rank 2, d (10.0.0.1), rank 3: the connections closed, and nothing came for 0.4 s",
+        "round 1 is over: b (10.0.0.1), rank 1: joined again; c (10.0.0.1), rank 2, d (10.0.0.1), rank 3: \
+         the connections closed, and nothing came for 0.4 s",
     );
     let reason = table.snapshot().reason;
     assert!(reason.starts_with("3 nodes of round 1 not yet joined again"), "{reason}");
@@ -1177,8 +1171,8 @@ fn the_first_node_that_fails_is_told_with_those_that_are_still_in_the_round() {
     table.leave_with("a", Some(Outcome::Failed));
     table.advance(10 * SECOND);
     let told: Vec<_> = table.facts.iter().filter(|fact| fact.contains("failed")).collect();
-    let text = "round 1: b (10.0.0.1), rank 1, failed: its agent failed: ChildFailedError; \
-                then also failed: c (10.0.0.1), rank 2; still in the round: a (10.0.0.1)";
+    let text = "round 1: b (10.0.0.1), rank 1: failed (its agent failed: ChildFailedError); c (10.0.0.1), \
+                rank 2: failed; still in the round: a (10.0.0.1)";
     assert_eq!(told, [text]);
 
     // The last node that fails leaves nobody alone.

@@ -40,8 +40,8 @@ IN_WORDS: list[tuple[str, str]] = [
     (rf"{NODES}: not heard from", QUIET),
     (r"; gone: (.*?)(?:;|$)", OVER),
     (r"still in the round: (.*?)(?:;|$)", THERE),
-    (rf"({NODE}), rank \d+, failed", "failed"),
-    (rf"({NODE}), rank \d+, left", OVER),
+    (rf"{NODES}: failed", "failed"),
+    (rf"{NODES}: left", OVER),
 ]
 """The same for the words of the native rendezvous, which have no facts."""
 ONLY_WITH = {

@@ -151,9 +151,9 @@ impl Graph<'_> {
             let host = run.and_then(|run| run.world().host).filter(|host| !path.contains(host));
             match self.find(run, start, &next) {
                 None if is_past => {
-                    let given_up = run.and_then(|run| run.life().given_up.as_ref());
-                    let it = given_up.filter(|(round, _)| next.round == Some(*round));
-                    let how = it.map(|(_, why)| why.clone());
+                    let over = run.and_then(|run| run.life().over.as_ref());
+                    let it = over.filter(|over| next.round == Some(over.round));
+                    let how = it.map(|over| over.how.clone());
                     return root(next, Sighting::from(Presence::Unknown).but(But::RoundOver { how }));
                 }
                 found @ (None | Some(Found::Gone(_)))

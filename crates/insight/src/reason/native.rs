@@ -7,41 +7,33 @@ use rallypoint_api::{Seen, Severity};
 use rallypoint_protocol::ids::Timestamp;
 use rallypoint_rendezvous::{Did, Fact, What, Why};
 
-/// What a fact counts for in the metrics.
-fn tally_of(Fact { what, signs, .. }: &Fact) -> Option<Tally> {
-    match what {
-        What::Complete { took, .. } => Some(Tally::Complete(*took)),
-        What::TimedOut { .. } => Some(Tally::TimedOut),
-        What::Closed(_) => Some(Tally::Closed),
-        What::NotBack | What::Lost { .. } | What::Broken { why: Why::Lost, .. } => {
-            Some(Tally::Deaths(signs.len()))
-        }
-        What::Restarted { had_finished: true } => Some(Tally::Restarted),
-        _ => None,
-    }
-}
-
-/// The rule of a fact, and how much it matters.
-const fn rule_of(what: &What) -> (Code, Severity) {
+/// The rule of a fact, how much it matters, and what it counts for in the metrics.
+fn rule_of(Fact { what, signs, .. }: &Fact) -> (Code, Severity, Option<Tally>) {
     use Severity::{Error, Info, Warning};
+    let deaths = Some(Tally::Deaths(signs.len()));
+    let first = signs.first().map(|sign| sign.did);
     match what {
-        What::Forms { .. } | What::Restarted { .. } => (Code::RunStarted, Info),
-        What::Adopted { .. } => (Code::RunStarted, Warning),
-        What::Complete { .. } => (Code::RoundComplete, Info),
-        What::Broken { why: Why::Lost, .. } | What::Lost { .. } => (Code::Lost, Error),
-        What::Broken { why: Why::Left(_), .. } => (Code::Lost, Warning),
-        What::Broken { why: Why::Newcomers | Why::Resized { .. }, .. } => (Code::RoundOver, Info),
-        What::Broken { .. } => (Code::RoundOver, Warning),
-        What::NotBack => (Code::NotBack, Warning),
-        What::Silent { .. } => (Code::NodeSilent, Warning),
-        What::Extended { .. } => (Code::RoundDeadline, Info),
-        What::Abandoned { .. } | What::TimedOut { .. } => (Code::RoundDeadline, Warning),
-        What::Refused { .. } | What::Displaced { .. } => (Code::JoinRefused, Warning),
-        What::Failed { .. } => (Code::RunClosed, Warning),
-        What::Closed(_) => (Code::RunClosed, Info),
-        What::Finished { .. } => (Code::RunFinished, Info),
-        What::MixedReleases(_) => (Code::TorchVersionsDiffer, Warning),
-        What::NoStore(_) => (Code::NoStore, Warning),
+        What::Forms { .. } => (Code::RunStarted, Info, None),
+        What::Restarted { had_finished } => {
+            (Code::RunStarted, Info, had_finished.then_some(Tally::Restarted))
+        }
+        What::Adopted { .. } => (Code::RunStarted, Warning, None),
+        What::Complete { took, .. } => (Code::RoundComplete, Info, Some(Tally::Complete(*took))),
+        What::Broken { why: Why::Lost, .. } => (Code::Lost, Error, deaths),
+        What::Broken { why: Why::Left, .. } => (Code::Lost, Warning, None),
+        What::Broken { why: Why::Newcomers | Why::Resized { .. }, .. } => (Code::RoundOver, Info, None),
+        What::Broken { .. } => (Code::RoundOver, Warning, None),
+        What::Gone { .. } if first == Some(Did::Failed) => (Code::RunClosed, Warning, None),
+        What::Gone { .. } if first == Some(Did::NotBack) => (Code::NotBack, Warning, deaths),
+        What::Gone { .. } => (Code::Lost, Error, deaths),
+        What::Silent { .. } => (Code::NodeSilent, Warning, None),
+        What::Extended { .. } => (Code::RoundDeadline, Info, None),
+        What::GivenUp { .. } => (Code::RoundDeadline, Warning, signs.is_empty().then_some(Tally::TimedOut)),
+        What::Refused { .. } | What::Displaced { .. } => (Code::JoinRefused, Warning, None),
+        What::Closed(_) => (Code::RunClosed, Info, Some(Tally::Closed)),
+        What::Finished { .. } => (Code::RunFinished, Info, None),
+        What::MixedReleases(_) => (Code::TorchVersionsDiffer, Warning, None),
+        What::NoStore(_) => (Code::NoStore, Warning, None),
     }
 }
 
@@ -49,7 +41,7 @@ impl Finding {
     /// A fact, with those who were seen to do something. `survivors`: of a complete round, that those who are
     /// left of the one before go on in the same processes.
     pub(crate) fn told(fact: &Fact, survivors: Option<String>, now: Timestamp) -> Self {
-        let (code, severity) = rule_of(&fact.what);
+        let (code, severity, tally) = rule_of(fact);
         let about = fact.to_string();
         let mut told = code.says(about.clone()).severe(severity);
         if let Some(survivors) = survivors {
@@ -65,26 +57,27 @@ impl Finding {
         if let What::Complete { nodes, .. } = fact.what {
             told = told.joined(Place::Node, nodes, None);
         }
-        told.tally = tally_of(fact);
-        let mut seen = Vec::new();
+        told.tally = tally;
+        let (mut seen, mut since) = (Vec::new(), now);
         for sign in &fact.signs {
             let at = Timestamp(now.0.saturating_sub(sign.ago));
             let (last, did) = match sign.did {
-                Did::Joined => (None, Some(Seen::Joined)),
-                Did::Left => (Some(Presence::Left), Some(Seen::Left)),
+                Did::Joined | Did::Rejoined => (None, Some(Seen::Joined)),
+                Did::Left | Did::Failed => (Some(Presence::Left), Some(Seen::Left)),
                 Did::Closed => (Some(Presence::Closed), Some(Seen::Closed)),
                 Did::Silent => (Some(Presence::Silent), Some(Seen::Heard)),
                 // When it was heard before the restart is not known.
                 Did::NotBack => (Some(Presence::NotBack), None),
             };
+            if last == Some(Presence::Left) {
+                // The rendezvous waits a moment for those that leave after the first.
+                since = since.min(at);
+            }
             if let Some(last) = last.filter(|_| severity > Severity::Info) {
                 told = told.misses(Place::Node, &Names::of([sign.node.clone()]), last.at(at));
             }
             seen.extend(did.map(|did| Evidence::by_name(did, sign.node.clone(), at)));
         }
-        // The rendezvous waits a moment for those that leave after the first.
-        let left = fact.signs.iter().filter(|sign| sign.did == Did::Left).map(|sign| sign.ago).max();
-        let since = Timestamp(now.0.saturating_sub(left.unwrap_or_default()));
         Self::new(told, about, since).seen(seen)
     }
 }

@@ -100,10 +100,8 @@ pub(crate) struct LifeFacts {
     pub(super) earlier_size: Option<u32>,
     /// Since when nodes had waited to be taken in when the round before ended.
     pub(super) awaited_since: Option<Timestamp>,
-    /// Native: the last round that was given up, and why.
-    pub(crate) given_up: Option<(u64, String)>,
-    /// Native: the last round was given up as nodes were lost.
-    pub(super) lost_before: Option<Lost>,
+    /// Native: the last complete round that was over.
+    pub(crate) over: Option<Over>,
     /// When the last complete round before this one was complete.
     pub(super) earlier_completed: Option<Timestamp>,
     /// When the last connection closed.
@@ -169,16 +167,15 @@ pub(super) struct Restarting {
     pub(super) nodes: Vec<Evidence>,
 }
 
-/// Nodes of a native round were lost.
+/// How a complete native round was over.
 #[derive(Debug)]
-pub(super) struct Lost {
+pub(crate) struct Over {
+    pub(crate) round: u64,
     pub(super) at: Timestamp,
-    /// How many it had.
-    pub(super) of: u32,
-    /// How many are left.
+    pub(crate) how: String,
+    /// How many nodes were lost then, and how many are left.
+    pub(super) lost: u32,
     pub(super) left: u32,
-    /// Who was lost, and how that was seen.
-    pub(super) how: String,
 }
 
 /// A connection to the store of a native round that has told the role of a node.

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
-use super::facts::{AtExit, Lost, Native, NativeAgent, Spare};
+use super::facts::{AtExit, Native, NativeAgent, Over, Spare};
 use super::limits::{MISSING_SHOWN, MOST_NODES};
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
@@ -30,12 +30,8 @@ impl TrackedRun {
         let survivors = self.survivors(&fact, at);
         let Fact { round, what, signs } = &fact;
         if let What::Broken { why, left, .. } = what {
-            let why_in_words = why.says(signs);
-            let (of, how) = (left.saturating_add(count(signs.len())), why_in_words.clone());
-            self.life.lost_before = (*why == Why::Lost).then_some(Lost { at, of, left: *left, how });
-            self.life.given_up = Some((*round, why_in_words));
-        } else if matches!(what, What::Complete { .. }) {
-            self.life.lost_before = None;
+            let (how, lost) = (why.says(signs), if *why == Why::Lost { count(signs.len()) } else { 0 });
+            self.life.over = Some(Over { round: *round, at, how, lost, left: *left });
         }
         Finding::told(&fact, survivors, at)
     }
@@ -43,15 +39,16 @@ impl TrackedRun {
     /// The nodes that are left of the round before, if they are all nodes of this one and start no workers
     /// anew: processes of a run with a grace for closed connections meet again as they are
     /// (`rallypoint.elastic`).
-    fn survivors(&self, fact: &Fact, at: Timestamp) -> Option<String> {
-        let What::Complete { nodes, .. } = fact.what else { return None };
-        let Lost { at: broken, of, left, how } =
-            self.life.lost_before.as_ref().filter(|_| self.is_elastic())?;
-        let (round, after) = (fact.round, Elapsed(at.since(*broken)));
-        (nodes == *left).then(|| {
+    fn survivors(&self, Fact { round, what, .. }: &Fact, at: Timestamp) -> Option<String> {
+        let What::Complete { nodes, .. } = what else { return None };
+        let over = self.life.over.as_ref().filter(|over| over.lost > 0 && self.is_elastic())?;
+        let is_next = over.round.saturating_add(1) == *round && over.left == *nodes;
+        let (of, after) = (nodes.saturating_add(over.lost), Elapsed(at.since(over.at)));
+        is_next.then(|| {
             format!(
                 "round {round} complete: {nodes} of {of} go on {after} later, nobody was started again; \
-                 lost: {how}"
+                 lost: {}",
+                over.how
             )
         })
     }

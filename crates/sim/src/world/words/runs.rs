@@ -116,7 +116,7 @@ impl World {
 
     /// Checks who is gone, how that was seen, and for how long.
     fn check_gone(&self, text: &str) -> Checked {
-        let text = text.split("over for its nodes: ").last().unwrap_or_default();
+        let text = text.split(" is over: ").last().unwrap_or_default();
         let closed = text.split_once(" closed, and nothing came for ");
         let silent = closed.map_or(text, |(_, silent)| silent).split_once("not heard from since the ");
         let parts = [closed, silent];
@@ -170,20 +170,19 @@ impl World {
                 let who = text.split(", rank").next().unwrap_or_default();
                 self.was_so_of(who, |node| node.left == Some(Left::Failed), "has not failed")
             }
-            "round_over" if text.contains(" was the first to join again") => {
-                let (joined, before) = text.split_once("; before that ").unwrap_or((text, ""));
-                let who = joined.split(", rank").next().unwrap_or_default();
-                self.was_so_of(who, |node| node.doing == Doing::Joins, "has not joined again")?;
-                if before.is_empty() {
+            "round_over" if text.contains(": joined again; ") => {
+                let (joined, gone) = text.split_once(": joined again; ").unwrap_or((text, ""));
+                self.was_so_of(joined, |node| node.doing == Doing::Joins, "has not joined again")?;
+                if !gone.contains("nothing came") && !gone.contains("not heard from") {
                     return Ok(());
                 }
-                self.check_gone(before)?;
-                self.check_closed(before)
+                self.check_gone(gone)?;
+                self.check_closed(gone)
             }
             "round_over" if text.contains("an operator expects") => {
                 yes(!self.plan.runs.wishes.is_empty(), "no operator has asked for that")
             }
-            "round_over" if text.contains(" to be taken in") => {
+            "round_over" if text.contains(": joined; ") => {
                 self.was_so_of(text, |node| node.doing == Doing::Joins, "has not joined")
             }
             "stands_by" => {
