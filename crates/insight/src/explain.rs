@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::conditions;
 use super::epoch::Epoch;
-use super::explanation_log::{Subject, Topic, Utterance};
+use super::explanation_log::{Change, Subject, Topic, Utterance};
 use super::fold::Fold;
 use super::graph::wanted;
 use super::jobs::Jobs;
@@ -15,7 +15,7 @@ use super::reason::words::{SAME_GROUPS, has, if_some};
 use super::reason::{Code, Evidence, Finding, Names, Reason};
 use super::run::{Membership, RunKey, SETTLE, TrackedNode, TrackedRun};
 use super::summary::summary;
-use super::told::{Change, Told};
+use super::told::Told;
 use super::watch::{Beside, Claim, Clash, Client, Foreign, GivenUp, Passed};
 use rallypoint_api::{RunKind, RunState, Seen, Severity, TimelineEvent};
 use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp, counted};
@@ -176,15 +176,14 @@ impl Look<'_> {
     }
 
     fn say(&mut self, utterances: impl IntoIterator<Item = Utterance>) {
-        for utterance in utterances {
-            if let Some(run) = utterance.topic.run.as_ref().and_then(|key| self.jobs.runs.get_mut(key)) {
+        for (run, change) in utterances {
+            if let Some(run) = run.and_then(|key| self.jobs.runs.get_mut(&key)) {
                 run.touch();
-                if utterance.aloud {
-                    let said = &utterance.explanation;
+                if let Change::Explanation { explanation: said, aloud: true, .. } = &change {
                     run.remember(self.now, &said.code, said.text.clone());
                 }
             }
-            self.told.say(utterance);
+            self.told.tell(change);
         }
     }
 

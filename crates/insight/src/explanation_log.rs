@@ -1,12 +1,13 @@
 //! The explanations that are shown: facts once, waits when they have lasted and again with growing pauses.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::epoch::Epoch;
 use super::reason::{Code, Evidence, Finding, Reason};
 use super::run::RunKey;
-use rallypoint_api::{self as api, Explanation, Severity};
+use rallypoint_api::{self as api, Explanation, LinkCounts, RunGone, RunSummary, Severity, TimelineEvent};
 use rallypoint_protocol::ids::Timestamp;
 
 /// A log line says that more have ended when this time has passed, with all that end meanwhile; the next one
@@ -56,16 +57,39 @@ struct Entry {
     until: Option<Timestamp>,
 }
 
-/// Something for the log and for subscribers.
-#[derive(Debug)]
-pub(super) struct Utterance {
-    pub(super) topic: Topic,
-    pub(super) explanation: Explanation,
-    /// Whether it goes to the log: a wait that ended does not.
-    pub(super) aloud: bool,
-    /// It belongs to the course of a healthy run, beside its start, its completion and its end.
-    pub(super) is_detail: bool,
+impl Entry {
+    /// How important it is: of what is more than good to know, what holds comes before what has happened.
+    fn rank(&self) -> (bool, bool, Severity, Timestamp) {
+        let severity = self.reason.severity;
+        (severity > Severity::Info, self.until.is_none(), severity, self.since)
+    }
 }
+
+/// Something changed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// An explanation: new, said again, or no longer so.
+    Explanation {
+        /// What is said.
+        explanation: Explanation,
+        /// Whether it belongs in the log: a wait that ended does not.
+        aloud: bool,
+        /// Whether a healthy run is told without it: the log says when it started, when it was complete, and
+        /// how it ended.
+        is_detail: bool,
+    },
+    /// A run is new or has changed.
+    Run(RunSummary),
+    /// A run is no longer shown.
+    RunGone(RunGone),
+    /// There are more or fewer relays, or clients of them.
+    Links(LinkCounts),
+    /// Something happened.
+    TimelineEvent(TimelineEvent),
+}
+
+/// Something for the log and for subscribers, of this run.
+pub(super) type Utterance = (Option<RunKey>, Change);
 
 /// What the list of runs says of one.
 #[derive(Debug, Default)]
@@ -185,37 +209,31 @@ impl ExplanationLog {
         out
     }
 
-    /// What has been said about a run and is still shown, the most important first, which is its headline: of
-    /// what is more than good to know, what holds comes before what has happened. `None` is for what concerns
-    /// no run.
+    /// What has been said and is still shown.
+    fn said(&self) -> impl Iterator<Item = (&Topic, &Entry)> {
+        self.entries.iter().filter(|(_, entry)| entry.said)
+    }
+
+    /// What has been said about a run and is still shown, the most important first, which is its headline.
+    /// `None` is for what concerns no run.
     pub(super) fn about(&self, run: Option<&RunKey>) -> Vec<Explanation> {
-        let mut found: Vec<Explanation> = self
-            .entries
-            .iter()
-            .filter(|(topic, entry)| topic.run.as_ref() == run && entry.said)
-            .map(|(topic, entry)| show(topic, entry, self.epoch))
-            .collect();
-        let rank = |it: &Explanation| (it.severity > Severity::Info, it.holds, it.severity);
-        found.sort_by(|a, b| rank(b).cmp(&rank(a)).then(b.since.total_cmp(&a.since)));
-        found
+        let mut found: Vec<_> = self.said().filter(|(topic, _)| topic.run.as_ref() == run).collect();
+        found.sort_by_key(|(_, entry)| Reverse(entry.rank()));
+        found.into_iter().map(|(topic, entry)| show(topic, entry, self.epoch)).collect()
     }
 
     /// The most important explanation of each run, and how many notes hold.
     pub(super) fn headlines(&self) -> BTreeMap<RunKey, Headline> {
         let mut best: BTreeMap<&RunKey, (&Topic, &Entry)> = BTreeMap::new();
         let mut headlines: BTreeMap<RunKey, Headline> = BTreeMap::new();
-        for (topic, entry) in self.entries.iter().filter(|(_, entry)| entry.said) {
+        for (topic, entry) in self.said() {
             let Some(run) = &topic.run else { continue };
-            if entry.reason.severity == Severity::Info {
-                if entry.until.is_none() {
-                    let notes = &mut headlines.entry(run.clone()).or_default().notes;
-                    *notes = notes.saturating_add(1);
-                }
-                continue;
-            }
-            let rank = |entry: &Entry| (entry.until.is_none(), entry.reason.severity, entry.since);
-            if best.get(run).is_none_or(|(_, other)| rank(entry) > rank(other)) {
-                best.insert(run, (topic, entry));
+            if entry.reason.severity > Severity::Info {
+                let best = best.entry(run).or_insert((topic, entry));
+                *best = if entry.rank() > best.1.rank() { (topic, entry) } else { *best };
+            } else if entry.until.is_none() {
+                let notes = &mut headlines.entry(run.clone()).or_default().notes;
+                *notes = notes.saturating_add(1);
             }
         }
         for (run, (topic, entry)) in best {
@@ -228,7 +246,7 @@ impl ExplanationLog {
     /// How many warnings and errors are shown of each run, by code.
     pub(super) fn counts(&self) -> BTreeMap<&RunKey, BTreeMap<(&'static str, Severity), u32>> {
         let mut counts: BTreeMap<_, BTreeMap<_, u32>> = BTreeMap::new();
-        for (topic, entry) in self.entries.iter().filter(|(_, entry)| entry.said) {
+        for (topic, entry) in self.said() {
             let severity = entry.reason.severity;
             if let Some(run) = topic.run.as_ref().filter(|_| severity > Severity::Info) {
                 let shown = counts.entry(run).or_default().entry((topic.code.name(), severity)).or_default();
@@ -275,7 +293,7 @@ impl ExplanationLog {
 
 fn utter(topic: &Topic, entry: &Entry, aloud: bool, epoch: Epoch) -> Utterance {
     let (explanation, is_detail) = (show(topic, entry, epoch), entry.reason.is_detail);
-    Utterance { topic: topic.clone(), explanation, aloud, is_detail }
+    (topic.run.clone(), Change::Explanation { explanation, aloud, is_detail })
 }
 
 fn show(topic: &Topic, entry: &Entry, epoch: Epoch) -> Explanation {

@@ -63,12 +63,12 @@ use rallypoint_rendezvous::{Fact, RunSnapshot};
 use rallypoint_store::{Observed, WaitView};
 
 pub use self::expect::Expectation;
+pub use self::explanation_log::Change;
 pub use self::links::{AwayLink, LinkEvent, LinkNews};
 pub use self::pasts::PastRow;
 pub use self::reason::{Code, RULES, Rule};
 pub use self::run::Past;
 pub use self::show::RunFigures;
-pub use self::told::Change;
 pub use self::totals::{JOIN_BUCKETS, RoundEnds, Totals};
 pub use self::watch::StoreOwner;
 

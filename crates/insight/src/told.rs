@@ -3,32 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::epoch::Epoch;
-use super::explanation_log::{ExplanationLog, Utterance};
+use super::explanation_log::{Change, ExplanationLog};
 use super::run::RunKey;
-use rallypoint_api::{Explanation, LinkCounts, RunGone, RunSummary, TimelineEvent};
-
-/// Something changed.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Change {
-    /// An explanation: new, said again, or no longer so. `aloud` for the log.
-    Explanation {
-        /// What is said.
-        explanation: Explanation,
-        /// Whether it belongs in the log.
-        aloud: bool,
-        /// Whether a healthy run is told without it: the log says when it started, when it was complete, and
-        /// how it ended.
-        is_detail: bool,
-    },
-    /// A run is new or has changed.
-    Run(RunSummary),
-    /// A run is no longer shown.
-    RunGone(RunGone),
-    /// There are more or fewer relays, or clients of them.
-    Links(LinkCounts),
-    /// Something happened.
-    TimelineEvent(TimelineEvent),
-}
+use rallypoint_api::{RunGone, RunSummary};
 
 /// What has been said, what has changed, and which versions of the runs the subscribers have.
 #[derive(Debug)]
@@ -56,10 +33,6 @@ impl Told {
         if self.changes.len() < Self::MOST_CHANGES {
             self.changes.push(change);
         }
-    }
-
-    pub(super) fn say(&mut self, Utterance { explanation, aloud, is_detail, .. }: Utterance) {
-        self.tell(Change::Explanation { explanation, aloud, is_detail });
     }
 
     /// Whether the subscribers have this version of a run.

@@ -99,8 +99,8 @@ pub struct RunSnapshot {
     pub nodes: Vec<NodeSnapshot>,
     /// The first join of the forming round.
     pub forms_since: Option<Timestamp>,
-    /// When the forming round closes: in the last call it is then complete with the nodes that are there, else
-    /// it is given up if it has too few.
+    /// When the forming round closes: in the last call it is then complete with the nodes that are there,
+    /// else it is given up if it has too few. `None` while that depends on nodes of the last round.
     pub closes_at: Option<Timestamp>,
     /// When the complete round had its first join, and when it was complete.
     pub complete: Option<(Timestamp, Timestamp)>,
@@ -118,8 +118,8 @@ pub struct RunSnapshot {
     /// Requested ranks that nobody holds in the forming round, if all nodes ask for a rank. Or the ranks that
     /// have not reported, in a round that was learned after a restart of the server. A few of them.
     pub missing_ranks: Vec<u32>,
-    /// What the forming round needs, in words, when it is to be given up soon.
-    pub expiring: Option<String>,
+    /// Whether the forming round is to be given up soon.
+    pub is_expiring: bool,
     /// Nodes that could be in the round and are not.
     pub absent: Vec<Absent>,
     /// What the run waits for, or why the round is to be given up, in words.
@@ -191,7 +191,9 @@ impl Run {
             redundant: count(self.redundant.len()),
             nodes: nodes.into_iter().map(|(_, node)| node).collect(),
             forms_since: self.forming.as_ref().map(|forming| forming.first_join),
-            closes_at: self.closes_at(),
+            closes_at: self
+                .closes_at()
+                .filter(|_| self.joined < self.terms.min_nodes || self.expected() == 0),
             complete: current.map(|Current { round, .. }| {
                 (Timestamp(round.completed.0.saturating_sub(round.took)), round.completed)
             }),
@@ -206,9 +208,8 @@ impl Run {
                 (None, Some(adoption)) => adoption.silent_ranks().collect(),
                 (None, None) => Vec::new(),
             },
-            expiring: (self.forming.as_ref())
-                .filter(|forming| forming.announce_at.is_none() && self.joined < self.terms.min_nodes)
-                .map(|_| self.missing(now)),
+            is_expiring: self.joined < self.terms.min_nodes
+                && self.forming.as_ref().is_some_and(|forming| forming.announce_at.is_none()),
             reason,
         }
     }

@@ -671,8 +671,8 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     other.advance(8 * SECOND);
     other.join(again("a", "2", 3, 3)).expect("it waits");
     other.told(
-        "a (10.0.0.1), rank 0: joined again; b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from since \
-         the last answer 8 s ago",
+        "a (10.0.0.1), rank 0: joined again; b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from \
+         since the last answer 8 s ago",
     );
     table.join(again("a", "2", 3, 3)).expect("it waits");
     let reason = table.snapshot().reason;
@@ -1072,8 +1072,9 @@ fn a_deadline_is_announced_can_be_extended_and_then_names_who_is_missing() {
     let mut table = Table::new();
     table.join(Join { rank: Some(0), ..join("a", 3, 3) }).expect("a place");
     table.advance(Duration::from_mins(25));
-    let expiring = table.snapshot().expiring;
-    assert_eq!(expiring.as_deref(), Some("2 more nodes are needed; node ranks not there: 1, 2"));
+    let view = table.snapshot();
+    assert!(view.is_expiring, "{view:?}");
+    assert_eq!(view.reason, "2 more nodes are needed; node ranks not there: 1, 2");
     let extended = table.core.extend(&run(), Duration::from_mins(10), table.now).expect("it forms");
     assert_eq!(extended, (1, Duration::from_mins(15)));
     table.advance(Duration::from_mins(14));

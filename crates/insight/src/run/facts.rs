@@ -206,8 +206,8 @@ pub(crate) struct Native {
     pub(super) store: Option<u16>,
     /// The store in which those met that are known. While the next round forms it is still the last one's.
     pub(super) met_at: Option<u16>,
-    /// What the round that forms needs, if it is to be given up soon.
-    pub(super) expiring: Option<String>,
+    /// The round that forms is to be given up soon.
+    pub(super) is_expiring: bool,
     /// When the round that forms closes: with the nodes that are there, or for want of nodes. `None` while
     /// that depends on nodes of the last one.
     pub(crate) closes_at: Option<Timestamp>,

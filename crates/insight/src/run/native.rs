@@ -2,7 +2,7 @@
 //!
 //! The workers of a round meet in the round's own store; what is seen there belongs to the run.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 
 use super::facts::{AtExit, Native, NativeAgent, Over, Spare};
@@ -135,8 +135,8 @@ impl TrackedRun {
             format!("{joined} of {needed} {nodes} {} joined; {}", has(joined as usize), snapshot.reason);
         self.native = Some(Native {
             state,
-            expiring: snapshot.expiring.clone().filter(|_| forms),
-            closes_at: closes_at(snapshot).filter(|_| forms),
+            is_expiring: snapshot.is_expiring,
+            closes_at: snapshot.closes_at.filter(|_| forms),
             is_enough: is_enough(snapshot),
             look_at: look_at(snapshot, to_come, on_their_way),
             expected: Expected { min, max, source: ExpectedFrom::Join },
@@ -312,45 +312,44 @@ impl TrackedRun {
         let Some(native) = self.native.as_ref().filter(|native| native.state == RunState::Running) else {
             return Vec::new();
         };
-        let any_place =
-            native.spares.iter().filter(|spare| spare.of_rank.is_none()).map(|spare| &spare.joined);
-        let since = any_place.clone().map(|joined| joined.at).min();
-        let stand_by = since.map(|since| {
-            let names = Names::of(any_place.clone().map(|joined| joined.who.clone()));
-            let unreported = Names::of((native.unreported > 0).then(|| Place::Node.count(native.unreported)));
-            let (max, waited) = (Place::Node.count(native.expected.max), Elapsed(now.since(since)));
-            let have_waited = have_waited(names.count());
-            let reason = Code::StandsBy
-                .says(format!("{names} {have_waited} {waited} beside a round of {max}, the maximum"))
-                .held(&names)
-                .and("not reported since the server was restarted", &unreported);
-            Finding::new(reason, "", since).seen(any_place.cloned())
-        });
-        let for_rank = native.spares.iter().filter_map(|spare| Some((&spare.joined, spare.of_rank?)));
-        let for_rank = for_rank.map(|(joined, rank)| {
-            let (node, waited) = (joined.who.clone(), Elapsed(now.since(joined.at)));
-            let unknown = || format!("another node (node rank {rank})");
-            let holder = self.node_of_rank(rank).map_or_else(unknown, TrackedNode::label);
-            let reason = Code::StandsBy
-                .says(format!("{node} waits {waited} for the rank of {holder}, which is still in the round"))
-                .severe(Severity::Warning)
-                .look_at(
-                    "if it replaces that node, it gets the rank when that one leaves or its keep-alive runs \
-                     out; else give each node its own rank (PET_NODE_RANK, node_rank, the pod's index)",
-                )
-                .held(&Names::of([node]))
-                .misses(Place::Node, &Names::of([holder]), Presence::Connected);
-            Finding::new(reason, joined.who.clone(), joined.at).seen([joined.clone()])
-        });
-        stand_by.into_iter().chain(for_rank).collect()
+        let mut by_rank: BTreeMap<Option<u32>, Vec<Evidence>> = BTreeMap::new();
+        for Spare { of_rank, joined } in &native.spares {
+            by_rank.entry(*of_rank).or_default().push(joined.clone());
+        }
+        let stand_by = |(of_rank, joined): (Option<u32>, Vec<Evidence>)| {
+            let since = joined.iter().map(|joined| joined.at).min()?;
+            let names = Names::of(joined.iter().map(|joined| joined.who.clone()));
+            let (have_waited, waited) = (have_waited(names.count()), Elapsed(now.since(since)));
+            let says = |beside| Code::StandsBy.says(format!("{names} {have_waited} {waited} {beside}"));
+            let reason = if let Some(rank) = of_rank {
+                let unknown = || format!("another node (node rank {rank})");
+                let holder = self.node_of_rank(rank).map_or_else(unknown, TrackedNode::label);
+                says(format!("for the rank of {holder}, which is still in the round"))
+                    .severe(Severity::Warning)
+                    .look_at(
+                        "if it replaces that node, it gets the rank when that one leaves or its keep-alive \
+                         runs out; else give each node its own rank (PET_NODE_RANK, node_rank, the pod's \
+                         index)",
+                    )
+                    .misses(Place::Node, &Names::of([holder]), Presence::Connected)
+            } else {
+                let [max, unreported] =
+                    [native.expected.max, native.unreported].map(|n| Place::Node.count(n));
+                let unreported = Names::of((native.unreported > 0).then_some(unreported));
+                says(format!("beside a round of {max}, the maximum"))
+                    .and("not reported since the server was restarted", &unreported)
+            };
+            Some(Finding::new(reason.held(&names), format!("{of_rank:?}"), since).seen(joined))
+        };
+        by_rank.into_iter().filter_map(stand_by).collect()
     }
 
     /// The round that forms is to be given up soon.
     pub(crate) fn native_expires(&self, now: Timestamp) -> Option<Finding> {
-        let native = self.native.as_ref()?;
-        let (missing, closes_at) = native.expiring.as_ref().zip(native.closes_at)?;
+        let native = self.native.as_ref().filter(|native| native.is_expiring)?;
+        let (waits, closes_at) = native.waits.as_ref().zip(native.closes_at)?;
         let (round, left) = (format!("round {}", self.round.number), Elapsed(closes_at.since(now)));
-        let reason = Code::RoundDeadline.says(format!("{round} will be given up in {left}: {missing}"));
+        let reason = Code::RoundDeadline.says(format!("{round} will be given up in {left}: {waits}"));
         Some(Finding::new(reason.predicate(), round, now))
     }
 
@@ -462,15 +461,6 @@ fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
     snapshot.nodes.iter().filter(|node| !node.is_late).filter_map(spare).collect()
 }
 
-/// When the round that forms closes: it is given up, or is complete with those that are there. `None` if that
-/// depends on nodes of the last one.
-fn closes_at(snapshot: &RunSnapshot) -> Option<Timestamp> {
-    let of_last = |node: &NodeSnapshot| matches!(node.state, NodeState::InRound { .. }) && node.is_watched;
-    let depends = snapshot.unreported > 0 || snapshot.nodes.iter().any(of_last);
-    let is_enough = snapshot.waiting >= snapshot.terms.min_nodes;
-    snapshot.closes_at.filter(|_| !(is_enough && depends))
-}
-
 /// Whether enough nodes are there, or get a place when what is silent is given up.
 fn is_enough(snapshot: &RunSnapshot) -> bool {
     let (heard, min) = (how_many(snapshot, Part::Waits), snapshot.terms.min_nodes);
@@ -482,10 +472,6 @@ fn is_enough(snapshot: &RunSnapshot) -> bool {
 fn look_at(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> &'static str {
     let mut gone = snapshot.absent.iter().filter(|absent| matches!(absent.fate, Fate::Lost | Fate::Left));
     match () {
-        () if is_enough(snapshot) => {
-            "nothing, if it does not last: the round goes on when all that are alive have joined, and what \
-             is silent is given up"
-        }
         () if to_come > 0 && gone.next().is_some() => GONE,
         () if how_many(snapshot, Part::Silent) > 0 => FROZEN,
         () if to_come > 0 => MISSING_NODE,

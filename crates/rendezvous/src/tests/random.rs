@@ -239,7 +239,7 @@ impl World {
             prop_assert!(view.state == RoundState::Closed || waits, "a full round waits: {view:?}");
         }
         if view.waiting > 0 {
-            let closes_at = view.closes_at.expect("who waits has a deadline");
+            let closes_at = self.table.core.runs[&run()].closes_at().expect("who waits has a deadline");
             prop_assert!(closes_at > view.at);
         }
         prop_assert!(
@@ -275,12 +275,12 @@ impl World {
     fn alive_in_round(&self) -> Before {
         let snapshots = self.table.core.snapshot(self.table.now);
         let Some(view) = snapshots.first() else { return Before::default() };
-        let members = &self.table.core.runs[&run()].members;
+        let core = &self.table.core.runs[&run()];
         let is_alive =
-            |n: &&NodeSnapshot| members[&n.node].parked && matches!(n.state, NodeState::InRound { .. });
+            |n: &&NodeSnapshot| core.members[&n.node].parked && matches!(n.state, NodeState::InRound { .. });
         let nodes = view.nodes.iter().filter(is_alive).map(|n| (view.round, n.node.to_string())).collect();
         let is_whole = self.learned().is_none_or(|(_, is_open)| !is_open);
-        Before { nodes, deadline: view.closes_at.map(|at| at.since(view.at)), is_whole }
+        Before { nodes, deadline: core.closes_at().map(|at| at.since(view.at)), is_whole }
     }
 
     /// A node that was alive in a round is still in it, whatever other nodes did.
