@@ -332,13 +332,13 @@ impl Fold<'_> {
                     let wrote = self.evidence(Seen::Wrote, conn, key);
                     return self.wrote_state(&run, conn, &wrote, value);
                 }
-                let told_by = self.client(conn).map(|client| (client.peer, client.pid));
+                let told_by = self.client(conn).map(|client| (conn, client.peer, client.pid));
                 let Some(run) = self.jobs.runs.get_mut(&run) else { return };
                 if round.is_none_or(|round| u64::from(round) == run.round().number) {
                     if let (RendezvousPart::RoleInfo(rank), Some(told_by), true) =
                         (part, told_by, run.native().is_some())
                     {
-                        run.native_agent_came(rank, conn, told_by);
+                        run.native_agent_came(rank, told_by);
                     }
                     run.part_written(part, conn, value, at);
                 }

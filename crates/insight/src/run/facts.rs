@@ -4,7 +4,6 @@
 //! folder; others read them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::node::TrackedNode;
@@ -70,8 +69,6 @@ pub(crate) struct RoundFacts {
     pub(super) follows_one_of_before: bool,
     /// Native: its store was on this port, and was closed.
     pub(super) closed_store: Option<u16>,
-    /// Native: the agents of its nodes in its store, by node rank.
-    pub(super) native_agents: BTreeMap<u32, NativeAgent>,
     /// Where its workers are to meet.
     pub(super) master: Master,
     /// Agents at the exit barrier.
@@ -176,14 +173,6 @@ pub(crate) struct Over {
     /// How many nodes were lost then, and how many are left.
     pub(super) lost: u32,
     pub(super) left: u32,
-}
-
-/// A connection to the store of a native round that has told the role of a node.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct NativeAgent {
-    pub(super) conn: ConnId,
-    pub(super) peer: SocketAddr,
-    pub(super) pid: Option<u32>,
 }
 
 /// A node that has finished in a round that was given up then, and waits at its exit barrier.

@@ -3,11 +3,10 @@
 //! The workers of a round meet in the round's own store; what is seen there belongs to the run.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::SocketAddr;
 
-use super::facts::{AtExit, Native, NativeAgent, Over, Spare};
-use super::limits::{MISSING_SHOWN, MOST_NODES};
-use super::node::{Membership, NodeId, TrackedNode};
+use super::facts::{AtExit, Native, Over, Spare};
+use super::limits::MISSING_SHOWN;
+use super::node::{Agent, Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::World;
 use crate::missing::Absent as AbsentNode;
@@ -81,7 +80,12 @@ impl TrackedRun {
             let at_exit = self.participants().filter(|node| node.finished && node.gone.is_none());
             let at_exit: Vec<_> = at_exit.filter_map(|node| Some((node.conn?, AtExit::of(node)))).collect();
             self.life.at_earlier_exit.extend(at_exit);
-            self.life.nodes.iter_mut().for_each(|node| node.finished = false);
+            for node in &mut self.life.nodes {
+                node.finished = false;
+                if node.gone.is_none() {
+                    node.is_of(None);
+                }
+            }
             self.begin_round(round);
         }
         let store = store.filter(|port| self.round.closed_store != Some(*port));
@@ -113,15 +117,17 @@ impl TrackedRun {
         self.round.began = began.or(self.round.began);
         self.round.let_go = if forms { 0 } else { snapshot.let_go };
         self.round.group = Some(snapshot.round_size).filter(|_| !forms);
-        self.fold_native_nodes(snapshot, forms);
+        let names = SharedNames::of(snapshot);
+        self.fold_native_nodes(snapshot, forms, &names);
         let (mut on_their_way, mut finished, mut to_come) = (0, 0, 0);
         if forms {
             let at_exit: HashSet<&str> =
                 self.life.at_earlier_exit.values().map(|node| node.node.as_str()).collect();
-            let (at_exit, others): (Vec<_>, Vec<_>) =
-                those(snapshot, Part::OnItsWay).partition(|node| at_exit.contains(node.node.as_str()));
-            on_their_way = count(others.len()).saturating_add(how_many(snapshot, Part::CameAnew));
-            finished = count(at_exit.len()).saturating_add(snapshot.succeeded);
+            let is_at_exit =
+                |node: &NodeSnapshot| is_on_its_way(node) && at_exit.contains(node.node.as_str());
+            on_their_way =
+                how_many(snapshot, |node| came_anew(node) || is_on_its_way(node) && !is_at_exit(node));
+            finished = how_many(snapshot, is_at_exit).saturating_add(snapshot.succeeded);
             to_come = [snapshot.waiting, on_their_way, finished]
                 .into_iter()
                 .fold(terms.min_nodes, u32::saturating_sub);
@@ -144,12 +150,12 @@ impl TrackedRun {
             met_at,
             is_unheard: snapshot.nodes.iter().any(|node| node.is_late),
             waits: (state == RunState::Joining).then_some(waits),
-            missing: missing(snapshot, forms, to_come),
+            missing: missing(snapshot, forms, to_come, &names),
             on_their_way,
             finished,
             exit: (snapshot.succeeded > 0 && !forms)
                 .then_some(ExitCounts { arrived: snapshot.succeeded, expected: Some(snapshot.round_size) }),
-            spares: spares(snapshot),
+            spares: spares(snapshot, &names),
             unreported: snapshot.unreported,
             is_elastic: terms.grace.is_some(),
         });
@@ -190,11 +196,10 @@ impl TrackedRun {
         self.native.as_ref().is_none_or(|native| native.store == Some(port))
     }
 
-    fn fold_native_nodes(&mut self, snapshot: &RunSnapshot, forms: bool) {
+    fn fold_native_nodes(&mut self, snapshot: &RunSnapshot, forms: bool, names: &SharedNames<'_>) {
         let now = snapshot.at;
-        let before: HashMap<String, TrackedNode> =
+        let mut before: HashMap<String, TrackedNode> =
             std::mem::take(&mut self.life.nodes).into_iter().map(|node| (node.node_id(), node)).collect();
-        let names = SharedNames::of(snapshot);
         let mut joined = Vec::new();
         for seen in &snapshot.nodes {
             let (membership, rank) = match seen.state {
@@ -205,42 +210,36 @@ impl TrackedRun {
                 NodeState::Redundant { waits_for: WaitsFor::Before } => (Membership::WaitList, None),
                 NodeState::Redundant { .. } => (Membership::Redundant, None),
             };
-            let was = before.get(seen.node.as_str());
-            // Its agent may have left the store since.
-            let had_finished = was.is_some_and(|node| node.finished && node.rank == rank);
-            let was = was.map(|node| (node.membership, node.joined));
-            let came = seen.joined;
-            let since = match was {
+            let was = before.remove(seen.node.as_str());
+            let since = match &was {
+                Some(was) if was.membership == membership => was.joined.max(seen.joined),
                 // One that stood by has got a place: that is when it came to the round.
-                Some((Membership::Redundant | Membership::WaitList, _))
-                    if membership == Membership::Participant =>
-                {
-                    now
-                }
-                Some((was, at)) if was == membership => at.max(came),
-                _ => came,
+                Some(_) if membership == Membership::Participant => now,
+                _ => seen.joined,
             };
-            if membership == Membership::Participant && was != Some((membership, since)) {
+            let has_come = was.as_ref().is_none_or(|was| (was.membership, was.joined) != (membership, since));
+            if membership == Membership::Participant && has_come {
                 joined.push(self.life.nodes.len());
             }
-            let agent = rank.and_then(|rank| self.round.native_agents.get(&rank)).filter(|_| !forms);
             let (node, info) = (seen.node.clone(), seen.info.clone());
             let id = NodeId::Native { node, info, is_watched: seen.is_watched };
             let name = names.shown(&seen.info.name, &seen.info.address);
-            self.life.nodes.push(TrackedNode {
-                conn: agent.map(|agent| agent.conn),
-                peer: agent.map(|agent| agent.peer),
-                pid: agent.and_then(|agent| agent.pid),
+            let mut node = TrackedNode {
                 rank,
                 joined: since,
                 last_heartbeat: seen.heard,
-                finished: had_finished || agent.is_some_and(|agent| self.round.exit.contains(&agent.conn)),
                 is_unheard: seen.is_late,
-                ..TrackedNode::new(id, name, membership, came)
-            });
+                ..TrackedNode::new(id, name, membership, seen.joined)
+            };
+            // Its agent may have left the store since.
+            if let Some(was) = was.filter(|was| was.rank == rank) {
+                node.is_of(was.agent());
+                node.finished = was.finished || was.conn.is_some_and(|conn| self.round.exit.contains(&conn));
+            }
+            self.life.nodes.push(node);
         }
         self.tell_joins(&joined);
-        self.keep_gone(before, snapshot, &names);
+        self.keep_gone(before, snapshot, names);
     }
 
     /// Nodes that have left the round without having done their work stay in it as dead ones, until the next
@@ -268,16 +267,11 @@ impl TrackedRun {
     }
 
     /// The agent of the node with this rank has told its role in the store of the round.
-    pub(crate) fn native_agent_came(
-        &mut self,
-        rank: u32,
-        conn: ConnId,
-        (peer, pid): (SocketAddr, Option<u32>),
-    ) {
-        let agent = NativeAgent { conn, peer, pid };
-        if self.round.native_agents.len() < MOST_NODES || self.round.native_agents.contains_key(&rank) {
-            self.round.native_agents.insert(rank, agent);
-            self.connect_native(rank, Some(agent));
+    pub(crate) fn native_agent_came(&mut self, rank: u32, agent: Agent) {
+        let is_it = |node: &&mut TrackedNode| node.rank == Some(rank) && node.is_participant();
+        if let Some(node) = self.life.nodes.iter_mut().find(is_it).filter(|node| node.gone.is_none()) {
+            node.is_of(Some(agent));
+            self.touch();
         }
     }
 
@@ -285,26 +279,16 @@ impl TrackedRun {
     /// the rendezvous to say.
     pub(crate) fn native_agent_left(&mut self, conn: ConnId) {
         self.life.at_earlier_exit.remove(&conn);
-        let of_node = self.round.native_agents.iter().find(|(_, agent)| agent.conn == conn);
-        if let Some(rank) = of_node.map(|(&rank, _)| rank) {
-            self.round.native_agents.remove(&rank);
-            self.connect_native(rank, None);
+        let is_it = |node: &&mut TrackedNode| node.conn == Some(conn) && node.gone.is_none();
+        if let Some(node) = self.life.nodes.iter_mut().find(is_it) {
+            node.is_of(None);
+            self.touch();
         }
     }
 
     /// The node that waits with this connection at the exit barrier of a round that was given up.
     pub(crate) fn at_earlier_exit(&self, conn: ConnId) -> Option<&str> {
         self.life.at_earlier_exit.get(&conn).map(|node| node.name.as_str())
-    }
-
-    fn connect_native(&mut self, rank: u32, agent: Option<NativeAgent>) {
-        let is_it = |node: &&mut TrackedNode| node.rank == Some(rank) && node.is_participant();
-        if let Some(node) = self.life.nodes.iter_mut().find(is_it).filter(|node| node.gone.is_none()) {
-            node.conn = agent.map(|agent| agent.conn);
-            node.peer = agent.map(|agent| agent.peer);
-            node.pid = agent.and_then(|agent| agent.pid);
-        }
-        self.touch();
     }
 
     /// The nodes that stand by beside a complete round, and what has to happen before they get a place.
@@ -389,38 +373,23 @@ impl AtExit {
     }
 }
 
-/// What a node does for the round that forms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    /// It has joined, and is heard from.
-    Waits,
-    /// It came anew, is heard from, and gets a place when the process of before is given up.
-    CameAnew,
-    /// It is alive, and was told to join again.
-    OnItsWay,
-    /// It has joined, or was told to join again, and is not heard from.
-    Silent,
-    /// It has no place, or is told nothing, as it sends no heartbeats.
-    None,
+/// It has no place, but came anew, and gets that of the process of before when this is given up.
+fn came_anew(node: &NodeSnapshot) -> bool {
+    !node.is_late && node.state == NodeState::Redundant { waits_for: WaitsFor::Before }
 }
 
-fn part_of(node: &NodeSnapshot) -> Part {
-    match node.state {
-        NodeState::Redundant { waits_for: WaitsFor::Before } if !node.is_late => Part::CameAnew,
-        NodeState::Redundant { .. } => Part::None,
-        _ if node.is_late => Part::Silent,
-        NodeState::Waiting { .. } => Part::Waits,
-        NodeState::InRound { .. } if node.is_watched => Part::OnItsWay,
-        NodeState::InRound { .. } => Part::None,
-    }
+/// It was told to join again, and is alive.
+fn is_on_its_way(node: &NodeSnapshot) -> bool {
+    !node.is_late && node.is_watched && matches!(node.state, NodeState::InRound { .. })
 }
 
-fn those(snapshot: &RunSnapshot, part: Part) -> impl Iterator<Item = &NodeSnapshot> {
-    snapshot.nodes.iter().filter(move |node| part_of(node) == part)
+/// It has joined, or was told to join again, and is not heard from.
+fn is_missed(node: &NodeSnapshot) -> bool {
+    node.is_late && !matches!(node.state, NodeState::Redundant { .. })
 }
 
-fn how_many(snapshot: &RunSnapshot, part: Part) -> u32 {
-    count(those(snapshot, part).count())
+fn how_many(snapshot: &RunSnapshot, is_it: impl Fn(&NodeSnapshot) -> bool) -> u32 {
+    count(snapshot.nodes.iter().filter(|node| is_it(node)).count())
 }
 
 /// Names that several nodes of a run have: they are told with their addresses.
@@ -449,8 +418,7 @@ fn are_exiting(snapshot: &RunSnapshot) -> bool {
 }
 
 /// Nodes without a place that are heard from, the oldest first.
-fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
-    let names = SharedNames::of(snapshot);
+fn spares(snapshot: &RunSnapshot, names: &SharedNames<'_>) -> Vec<Spare> {
     let spare = |node: &NodeSnapshot| {
         let NodeState::Redundant { waits_for } = node.state else { return None };
         let of_rank = if let WaitsFor::Rank(rank) = waits_for { Some(rank) } else { None };
@@ -463,9 +431,10 @@ fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
 
 /// Whether enough nodes are there, or get a place when what is silent is given up.
 fn is_enough(snapshot: &RunSnapshot) -> bool {
-    let (heard, min) = (how_many(snapshot, Part::Waits), snapshot.terms.min_nodes);
-    let spares = if how_many(snapshot, Part::Silent) > 0 { snapshot.redundant } else { 0 };
-    heard.saturating_add(spares.max(how_many(snapshot, Part::CameAnew))) >= min
+    let waits = |node: &NodeSnapshot| !node.is_late && matches!(node.state, NodeState::Waiting { .. });
+    let spares = if snapshot.nodes.iter().any(is_missed) { snapshot.redundant } else { 0 };
+    let get_a_place = spares.max(how_many(snapshot, came_anew));
+    how_many(snapshot, waits).saturating_add(get_a_place) >= snapshot.terms.min_nodes
 }
 
 /// What to look at while the round forms, and so many are `to_come` besides those on their way.
@@ -473,7 +442,7 @@ fn look_at(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> &'static 
     let mut gone = snapshot.absent.iter().filter(|absent| matches!(absent.fate, Fate::Lost | Fate::Left));
     match () {
         () if to_come > 0 && gone.next().is_some() => GONE,
-        () if how_many(snapshot, Part::Silent) > 0 => FROZEN,
+        () if snapshot.nodes.iter().any(is_missed) => FROZEN,
         () if to_come > 0 => MISSING_NODE,
         () if on_their_way > 0 => AGENT,
         () => DONE,
@@ -483,7 +452,7 @@ fn look_at(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> &'static 
 /// What is missing, as far as the rendezvous knows: nodes of the last round and those that are gone, else
 /// ranks that no node holds, or of which no node has reported. At least so many are `to_come` to a round that
 /// forms.
-fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<AbsentNode> {
+fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32, names: &SharedNames<'_>) -> Vec<AbsentNode> {
     let rank = |&rank: &u32| AbsentNode {
         name: None,
         rank: Some(rank),
@@ -498,8 +467,7 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<AbsentNode>
         return Vec::new();
     }
     // Nodes that were heard of just now are on their way: they were told to join again.
-    let of_last_round =
-        snapshot.nodes.iter().filter(|node| node.is_watched && part_of(node) != Part::OnItsWay);
+    let of_last_round = snapshot.nodes.iter().filter(|node| node.is_watched && !is_on_its_way(node));
     let of_last_round = of_last_round.filter_map(|node| match node.state {
         NodeState::InRound { rank } => {
             Some((&node.info.name, &node.info.address, Some(rank), KnownFrom::EarlierRound, node.heard))
@@ -515,10 +483,11 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<AbsentNode>
         Some((&absent.who.name, &absent.who.address, absent.rank, known_from, absent.heard))
     });
     // Who came anew with the name of one that is out is there instead of it.
-    let is_newcomer = |node: &&NodeSnapshot| node.is_new && matches!(node.state, NodeState::Waiting { .. });
-    let newcomers = snapshot.nodes.iter().filter(is_newcomer).chain(those(snapshot, Part::CameAnew));
+    let is_newcomer = |node: &&NodeSnapshot| {
+        came_anew(node) || node.is_new && matches!(node.state, NodeState::Waiting { .. })
+    };
+    let newcomers = snapshot.nodes.iter().filter(is_newcomer);
     let mut newcomers: Vec<&Label> = newcomers.map(|node| &node.info.name).collect();
-    let names = SharedNames::of(snapshot);
     let mut named = Vec::new();
     for (name, address, rank, known_from, heard) in of_last_round.chain(gone) {
         if let Some(at) = newcomers.iter().position(|newcomer| *newcomer == name) {

@@ -95,7 +95,21 @@ pub(crate) struct TrackedNode {
     pub(crate) is_unheard: bool,
 }
 
+/// The connection of an agent, with its address and process id.
+pub(crate) type Agent = (ConnId, SocketAddr, Option<u32>);
+
 impl TrackedNode {
+    /// Its agent, as far as it is connected.
+    pub(super) fn agent(&self) -> Option<Agent> {
+        Some((self.conn?, self.peer?, self.pid))
+    }
+
+    /// That is its agent now.
+    pub(super) fn is_of(&mut self, agent: Option<Agent>) {
+        let (conn, peer) = agent.map(|(conn, peer, _)| (conn, peer)).unzip();
+        (self.conn, self.peer, self.pid) = (conn, peer, agent.and_then(|(.., pid)| pid));
+    }
+
     /// A node that came at `at`, of whom nothing else is known yet.
     pub(super) const fn new(id: NodeId, name: String, membership: Membership, at: Timestamp) -> Self {
         Self {
