@@ -324,7 +324,8 @@ fn not_heard_from(silent: Vec<Who>) -> String {
     if silent.is_empty() { String::new() } else { format!("; not heard from: {}", first_of(silent)) }
 }
 
-fn needed(min: u32, max: u32) -> String {
+/// How many nodes a round needs, in words.
+pub(super) fn needed(min: u32, max: u32) -> String {
     if min == max { min.to_string() } else { format!("{min} to {max}") }
 }
 

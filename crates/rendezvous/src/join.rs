@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::absent::Fate;
+use super::forming::needed;
 use super::looks::look;
 use super::round::Forming;
 use super::run::{Member, Run, Seat, signs_of};
@@ -250,12 +251,7 @@ impl Run {
             let mut forming = Forming::start(who.clone(), &self.terms, now);
             forming.more_time(self.more_time, &self.terms, now);
             self.forming = Some(forming);
-            let (min_nodes, max_nodes) = (self.terms.min_nodes, self.most_nodes());
-            let needed = if min_nodes == max_nodes {
-                min_nodes.to_string()
-            } else {
-                format!("{min_nodes} to {max_nodes}")
-            };
+            let needed = needed(self.terms.min_nodes, self.most_nodes());
             let first = Sign::now(Did::Joined, &who);
             self.publish(self.next_round(), What::Forms { needed }, vec![first], out);
         }

@@ -131,11 +131,8 @@ impl RunRefusal {
 
     /// Whether it is reported to people with the run, once and not at each retry.
     pub const fn is_told_with_the_run(&self) -> bool {
-        self.is_about_the_node()
-            || matches!(
-                self,
-                Self::GracefulExit { .. } | Self::JoinTimeout { .. } | Self::NoStore { .. } | Self::Left
-            )
+        use RunRefusal::{BadTerms, NoMemory, NotForming, TooManyRuns, UnknownRun};
+        !matches!(self, BadTerms(_) | TooManyRuns { .. } | NoMemory | UnknownRun | NotForming(_))
     }
 
     /// A stable code for programs.

@@ -83,7 +83,7 @@ impl TrackedRun {
             for node in &mut self.life.nodes {
                 node.finished = false;
                 if node.gone.is_none() {
-                    node.is_of(None);
+                    node.set_agent(None);
                 }
             }
             self.begin_round(round);
@@ -233,7 +233,7 @@ impl TrackedRun {
             };
             // Its agent may have left the store since.
             if let Some(was) = was.filter(|was| was.rank == rank) {
-                node.is_of(was.agent());
+                node.set_agent(was.agent());
                 node.finished = was.finished || was.conn.is_some_and(|conn| self.round.exit.contains(&conn));
             }
             self.life.nodes.push(node);
@@ -270,7 +270,7 @@ impl TrackedRun {
     pub(crate) fn native_agent_came(&mut self, rank: u32, agent: Agent) {
         let is_it = |node: &&mut TrackedNode| node.rank == Some(rank) && node.is_participant();
         if let Some(node) = self.life.nodes.iter_mut().find(is_it).filter(|node| node.gone.is_none()) {
-            node.is_of(Some(agent));
+            node.set_agent(Some(agent));
             self.touch();
         }
     }
@@ -281,7 +281,7 @@ impl TrackedRun {
         self.life.at_earlier_exit.remove(&conn);
         let is_it = |node: &&mut TrackedNode| node.conn == Some(conn) && node.gone.is_none();
         if let Some(node) = self.life.nodes.iter_mut().find(is_it) {
-            node.is_of(None);
+            node.set_agent(None);
             self.touch();
         }
     }

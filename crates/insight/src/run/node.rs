@@ -104,8 +104,8 @@ impl TrackedNode {
         Some((self.conn?, self.peer?, self.pid))
     }
 
-    /// That is its agent now.
-    pub(super) fn is_of(&mut self, agent: Option<Agent>) {
+    /// Takes this agent for its own.
+    pub(super) fn set_agent(&mut self, agent: Option<Agent>) {
         let (conn, peer) = agent.map(|(conn, peer, _)| (conn, peer)).unzip();
         (self.conn, self.peer, self.pid) = (conn, peer, agent.and_then(|(.., pid)| pid));
     }
