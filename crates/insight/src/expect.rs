@@ -27,6 +27,10 @@ pub struct Expectation {
 pub(super) struct Plan {
     pub(super) expectation: Option<Expectation>,
     gate: Option<Gate>,
+    /// Pods that announced themselves and whose relays are gone, and since when…
+    gone: Gone,
+    /// …as the links of this version showed.
+    links: Option<u64>,
     /// Nothing has been heard of the pods behind the open gate since then, so it was forgotten. They may do
     /// what needs no store.
     passed: Option<Timestamp>,
@@ -47,10 +51,6 @@ struct Gate {
     by_host: HashMap<String, Option<usize>>,
     /// How many pods have a name, whether they still count or not.
     of_name: HashMap<String, usize>,
-    /// Pods whose relays are gone, and since when…
-    gone: Gone,
-    /// …as the links of this version showed.
-    links: Option<u64>,
 }
 
 impl Gate {
@@ -67,7 +67,7 @@ impl Gate {
             let pods = of_name.entry(pod.name.to_owned()).or_default();
             *pods = pods.saturating_add(1);
         }
-        Self { snapshot, by_host, of_name, gone: BTreeMap::new(), links: None }
+        Self { snapshot, by_host, of_name }
     }
 }
 
@@ -85,9 +85,8 @@ impl Plan {
     }
 
     /// Pods that announced themselves and whose relays are gone, and since when.
-    pub(super) fn gone(&self) -> &BTreeMap<String, Timestamp> {
-        static NONE: BTreeMap<String, Timestamp> = BTreeMap::new();
-        self.gate.as_ref().map_or(&NONE, |gate| &gate.gone)
+    pub(super) fn gone(&self) -> &Gone {
+        &self.gone
     }
 
     /// The expectation from outside.
@@ -210,21 +209,18 @@ impl Plans {
     /// Looks which of the pods of a run are `gone`, if relays have come or gone since the last look, which
     /// `links` counts.
     pub(super) fn see_links(&mut self, run_id: &str, links: u64, gone: impl FnOnce(&Plan) -> Gone) {
-        let Some(plan) = self.of_run.get_mut(run_id) else { return };
-        if plan.gate.as_ref().is_none_or(|gate| gate.links == Some(links)) {
-            return;
-        }
+        let has_news = |plan: &&mut Arc<Plan>| plan.gate.is_some() && plan.links != Some(links);
+        let Some(plan) = self.of_run.get_mut(run_id).filter(has_news) else { return };
         let (gone, plan) = (gone(plan), Arc::make_mut(plan));
-        let Some(gate) = &mut plan.gate else { return };
-        gate.links = Some(links);
-        if gate.gone != gone {
-            gate.gone = gone;
-            plan.version = plan.version.saturating_add(1);
-        }
+        plan.version = plan.version.saturating_add(u64::from(plan.gone != gone));
+        (plan.links, plan.gone) = (Some(links), gone);
     }
 
     fn change_gate(&mut self, run_id: &str, gate: Option<GateSnapshot>) -> bool {
-        let changed = self.change(run_id, |plan| (plan.gate, plan.passed) = (gate.map(Gate::new), None));
+        let changed = self.change(run_id, |plan| {
+            (plan.gate, plan.passed) = (gate.map(Gate::new), None);
+            (plan.gone, plan.links) = (Gone::new(), None);
+        });
         // Nothing else is said of some runs.
         if self.of_run.get(run_id).is_some_and(|plan| plan.expectation.is_none() && plan.gate.is_none()) {
             self.of_run.remove(run_id);

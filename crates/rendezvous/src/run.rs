@@ -296,7 +296,7 @@ impl Departures {
         Self { at: now, round, nodes: vec![(now, sign)] }
     }
 
-    /// Another node follows.
+    /// Another node follows: its own reason is not told, as there may be many.
     fn follow(&mut self, sign: Sign, now: Timestamp) {
         const MOST: usize = 64;
         if self.nodes.len() <= MOST {
