@@ -2,9 +2,7 @@
 //! calls other scripts.
 
 use rallypoint_node::launch::{Environment, Torchrun, find_torchrun_in};
-use rallypoint_shell::{
-    self as shell, Called, Command, Part, Reading, Source, Surroundings, Text, Variable, Variables,
-};
+use rallypoint_shell::{self as shell, Command, Part, Reading, Source, Surroundings, Text, Variables};
 
 /// torchrun as a command starts it on this host, and the variables that it gets. `file` gives the text of a
 /// script.
@@ -14,7 +12,8 @@ pub fn find_command(
     hostname: &str,
     file: &dyn Fn(&str) -> Option<String>,
 ) -> (Option<Torchrun>, Environment) {
-    let commands = read(argv, env, file).map(|reading| reading.commands).unwrap_or_default();
+    let is_shell = argv.iter().any(|word| shell::is_shell(word));
+    let commands = if is_shell { read(argv, env, file).commands } else { Vec::new() };
     let found = commands.iter().find_map(|command| {
         let words: Vec<String> = command.words.iter().map(|word| filled(word, hostname).0).collect();
         let torchrun = Torchrun::parse(&words);
@@ -24,31 +23,18 @@ pub fn find_command(
     found.unwrap_or_else(|| (find_torchrun_in(argv, env), env.clone()))
 }
 
-fn read(argv: &[String], env: &Environment, file: &dyn Fn(&str) -> Option<String>) -> Option<Reading> {
-    let at = argv.iter().position(|word| shell::is_shell(word))?;
-    let words: Vec<Text> = argv.iter().skip(at).skip(1).map(Text::known).collect();
-    let known = |(name, value): (&str, &str)| (name.to_owned(), Variable::One(Text::known(value)));
+fn read(argv: &[String], env: &Environment, file: &dyn Fn(&str) -> Option<String>) -> Reading {
+    let words: Vec<Text> = argv.iter().map(Text::known).collect();
+    let known = |(name, value): (&str, &str)| (name.to_owned(), vec![Text::known(value)]);
     let variables: Variables = env.iter().map(known).collect();
-    let surroundings = Surroundings { variables, open: false, file, here: &[], choice: 0 };
-    match shell::called(&words) {
-        Called::Script(script, arguments) => {
-            Some(shell::read(&script.to_string(), arguments.get(1..).unwrap_or_default(), surroundings))
-        }
-        Called::File(path, arguments) => {
-            Some(shell::read(&file(&path.to_string())?, arguments, surroundings))
-        }
-        Called::Input => None,
-    }
+    shell::started(&words, false, Surroundings { variables, open: false, file, here: &[], choice: 0 })
 }
 
 /// The variables of a command whose values are known. accelerate gives its master to its processes.
 fn variables(command: &Command, words: &[String], hostname: &str) -> Environment {
-    let one = |(name, value): (&String, &Variable)| match value {
-        Variable::One(text) => {
-            let (value, is_known) = filled(text, hostname);
-            is_known.then(|| (name.clone(), value))
-        }
-        Variable::Array(_) => None,
+    let one = |(name, value): (&String, &Vec<Text>)| {
+        let (value, is_known) = filled(value.first()?, hostname);
+        is_known.then(|| (name.clone(), value))
     };
     let env: Environment = command.environment().iter().filter_map(one).collect();
     if !is_accelerate(words) {

@@ -38,17 +38,13 @@ use std::rc::Rc;
 pub use run::{read, started};
 pub use text::{Part, Source, Text};
 
-/// A shell variable.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Variable {
-    /// A variable with one value.
-    One(Text),
-    /// An array.
-    Array(Vec<Text>),
-}
+/// Variables by name. One that is no array has a single item.
+pub type Variables = BTreeMap<String, Vec<Text>>;
 
-/// Variables by name.
-pub type Variables = BTreeMap<String, Variable>;
+/// The text of a variable; of an array its first item, as in a shell.
+pub fn text<'v>(variables: &'v Variables, name: &str) -> Option<&'v Text> {
+    variables.get(name)?.first()
+}
 
 /// The surroundings of a script.
 pub struct Surroundings<'a> {
@@ -80,6 +76,11 @@ pub struct Command {
 }
 
 impl Command {
+    /// The text of a variable that the command itself gets.
+    pub fn variable(&self, name: &str) -> Option<&Text> {
+        text(&self.variables, name).filter(|_| !self.private.contains(name))
+    }
+
     /// The variables that the command itself gets.
     pub fn environment(&self) -> Variables {
         let own = self.variables.iter().filter(|(name, _)| !self.private.contains(*name));

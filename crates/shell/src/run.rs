@@ -11,8 +11,7 @@ use brush_parser::{Parser, ParserOptions};
 
 use super::choices::{self, Choices};
 use super::{
-    Called, Command, Reading, Source, Surroundings, Text, Variable, Variables, basename, called, is_script,
-    is_shell,
+    Called, Command, Reading, Source, Surroundings, Text, Variables, basename, called, is_script, is_shell,
 };
 
 /// Depth limit for scripts that call scripts and functions.
@@ -95,7 +94,7 @@ impl Shell<'_> {
     }
 
     pub(super) fn set(&mut self, name: &str, value: Text) {
-        Rc::make_mut(&mut self.variables).insert(name.to_owned(), Variable::One(value));
+        Rc::make_mut(&mut self.variables).insert(name.to_owned(), vec![value]);
     }
 
     fn script(&mut self, text: &str, what: &str) {
@@ -318,8 +317,9 @@ impl Shell<'_> {
         let names: BTreeSet<String> = self.variables.keys().chain(other.keys()).cloned().collect();
         for name in names {
             if self.variables.get(&name) != other.get(&name) {
-                let text = match (self.variables.get(&name), other.get(&name)) {
-                    (Some(Variable::One(own)), Some(Variable::One(other))) => own.or(other, &name),
+                let of = |variables: &Variables| variables.get(&name).cloned().unwrap_or_default();
+                let text = match (of(&self.variables).as_slice(), of(other).as_slice()) {
+                    ([own], [other]) => own.or(other, &name),
                     _ => Text::unknown(format!("${name}"), false),
                 };
                 self.set(&name, text);
@@ -392,23 +392,20 @@ impl Shell<'_> {
             }
             return;
         };
-        let value = match &assignment.value {
-            AssignmentValue::Scalar(word) => Variable::One(self.text(&word.value)),
+        let before = self.variables.get(name).filter(|_| assignment.append);
+        let mut value = before.cloned().unwrap_or_default();
+        match &assignment.value {
+            AssignmentValue::Scalar(word) => {
+                let text = self.text(&word.value);
+                match value.first_mut() {
+                    Some(first) => first.extend(text),
+                    None => value.push(text),
+                }
+            }
             AssignmentValue::Array(items) => {
-                Variable::Array(items.iter().flat_map(|(_, word)| self.fields(&word.value)).collect())
+                value.extend(items.iter().flat_map(|(_, word)| self.fields(&word.value)));
             }
-        };
-        let value = match (assignment.append, self.variables.get(name).cloned(), value) {
-            (true, Some(Variable::One(mut text)), Variable::One(more)) => {
-                text.extend(more);
-                Variable::One(text)
-            }
-            (true, Some(Variable::Array(mut items)), Variable::Array(more)) => {
-                items.extend(more);
-                Variable::Array(items)
-            }
-            (.., value) => value,
-        };
+        }
         // A variable of the environment stays one.
         if !self.exports && !self.variables.contains_key(name) {
             Rc::make_mut(&mut self.private).insert(name.clone());
@@ -531,13 +528,11 @@ impl Shell<'_> {
         if let Some(carried) = shell.filter(|_| carries(&first)).and_then(|at| words.get(at..)) {
             return self.shell(carried);
         }
-        if is_script(&first) || first.starts_with("./") || self.written.contains_key(&first) {
-            if let Some(text) = self.text_of(&first) {
-                return self.call(&text, &first, &words[1..]);
-            }
-            if is_script(&first) {
-                self.reading.unread.push(format!("`{first}` is not in these files"));
-            }
+        if let Some(text) = self.text_of(&first) {
+            return self.call(&text, &first, &words[1..]);
+        }
+        if is_script(&first) {
+            self.reading.unread.push(format!("`{first}` is not in these files"));
         }
         self.reading.commands.push(Command {
             words,

@@ -1,8 +1,7 @@
 use super::*;
 
 fn read_script(script: &str, variables: &[(&str, Text)]) -> Reading {
-    let variables =
-        variables.iter().map(|(name, text)| ((*name).to_owned(), Variable::One(text.clone()))).collect();
+    let variables = variables.iter().map(|(name, text)| ((*name).to_owned(), vec![text.clone()])).collect();
     let file = |path: &str| (path == "/s/run.sh").then(|| "export A=from-file; torchrun $1".to_owned());
     read(script, &[], Surroundings { variables, open: false, file: &file, here: &[], choice: 0 })
 }
@@ -102,7 +101,7 @@ fn a_condition_is_decided_where_its_values_are_known() {
 fn what_nothing_decides_is_read_once_for_each_branch() {
     let read_choice = |script: &str, here: &[(Source, String)], choice: usize| {
         let pod = Text::of(Part::Of(Source::Index));
-        let variables = BTreeMap::from([("I".to_owned(), Variable::One(pod))]);
+        let variables = BTreeMap::from([("I".to_owned(), vec![pod])]);
         let file = |_: &str| None;
         read(script, &[], Surroundings { variables, open: true, file: &file, here, choice })
     };

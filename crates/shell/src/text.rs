@@ -215,7 +215,7 @@ impl Text {
                 part => {
                     let name = format!("_PART_{}_{n}", variables.len());
                     script.extend(["${", &name, "}"]);
-                    variables.insert(name, super::Variable::One(Self::of(part.clone())));
+                    variables.insert(name, vec![Self::of(part.clone())]);
                 }
             }
         }

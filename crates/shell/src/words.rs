@@ -5,7 +5,7 @@ use brush_parser::word::{Parameter, ParameterExpr, SpecialParameter, WordPiece, 
 use brush_parser::{ParserOptions, arithmetic, word};
 
 use super::run::Shell;
-use super::{Part, Source, Text, Variable};
+use super::{Part, Source, Text};
 
 /// The fields into which a word splits, each a text.
 struct Fields {
@@ -106,7 +106,7 @@ impl Shell<'_> {
 
     fn parameter(&mut self, expr: &ParameterExpr, source: &str, quoted: bool, fields: &mut Fields) {
         if let ParameterExpr::Parameter { parameter: Parameter::NamedWithAllIndices { name, .. }, .. } = expr
-            && let Some(Variable::Array(items)) = self.variables.get(name)
+            && let Some(items) = self.variables.get(name)
         {
             for (n, item) in items.clone().into_iter().enumerate() {
                 if n > 0 {
@@ -215,11 +215,10 @@ impl Shell<'_> {
                 .unwrap_or_else(|| Text::unknown(source, false)),
             Parameter::Special(SpecialParameter::ProcessId) => Text::of(Part::Of(Source::Drawn)),
             Parameter::NamedWithIndex { name, index } => match self.variables.get(name) {
-                Some(Variable::Array(items)) => {
-                    let at = index.trim().parse::<usize>().ok();
-                    at.and_then(|at| items.get(at).cloned()).unwrap_or_else(|| Text::unknown(source, false))
-                }
-                Some(Variable::One(text)) => Text::unknown(source, text.varies()),
+                Some(items) => match index.trim().parse::<usize>().ok().and_then(|at| items.get(at)) {
+                    Some(item) if !item.is_unknown() => item.clone(),
+                    item => Text::unknown(source, item.is_some_and(Text::varies)),
+                },
                 None => self.variable(name),
             },
             _ => Text::unknown(source, false),
@@ -229,8 +228,7 @@ impl Shell<'_> {
     /// A variable's value.
     pub(super) fn variable(&self, name: &str) -> Text {
         match self.variables.get(name) {
-            Some(Variable::One(text)) => text.clone(),
-            Some(Variable::Array(items)) => items.first().cloned().unwrap_or_default(),
+            Some(items) => items.first().cloned().unwrap_or_default(),
             None if matches!(
                 name,
                 "RANDOM" | "SRANDOM" | "EPOCHSECONDS" | "EPOCHREALTIME" | "SECONDS" | "BASHPID"

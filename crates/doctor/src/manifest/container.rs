@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::launch::Launch;
 use super::objects::scalar;
-use rallypoint_shell::{Command, Text, Variable, Variables, basename};
+use rallypoint_shell::{Command, Text, Variables, basename};
 
 /// A container of a pod template.
 #[derive(Debug, Clone, Default)]
@@ -88,10 +88,7 @@ impl Container {
 
     /// A variable of the container.
     pub(crate) fn variable(&self, name: &str) -> Option<&Text> {
-        match self.variables.get(name)? {
-            Variable::One(text) => Some(text),
-            Variable::Array(_) => None,
-        }
+        rallypoint_shell::text(&self.variables, name)
     }
 
     /// Whether it runs only small programs of a shell, such as `sleep` in busybox: it needs no PyTorch.

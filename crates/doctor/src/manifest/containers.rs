@@ -11,7 +11,7 @@ use super::launch::Launch;
 use super::launches;
 use super::objects::{Object, list, scalar};
 use super::pods::{Pods, View};
-use rallypoint_shell::{self as shell, Command, Part, Surroundings, Text, Variable, is_shell};
+use rallypoint_shell::{self as shell, Command, Part, Surroundings, Text, is_shell};
 
 impl Container {
     pub(crate) fn all(pods: &Pods, objects: &[Object], role: &str, view: &View) -> Vec<Self> {
@@ -55,11 +55,7 @@ impl Container {
             part => part.clone(),
         };
         let mut here = self.clone();
-        for variable in here.variables.values_mut() {
-            if let Variable::One(text) = variable {
-                *text = text.map(known);
-            }
-        }
+        here.variables.values_mut().flatten().for_each(|text| *text = text.map(known));
         here.read_command(pods, objects, view);
         let launches = launches::of(pods, &here);
         for (own, here) in self.launches.iter_mut().zip(launches).filter(|(own, _)| is_computed(own)) {
@@ -77,9 +73,10 @@ impl Container {
         for source in list(&self.value, "/envFrom").to_vec() {
             let map = source.pointer("/configMapRef/name").and_then(Value::as_str);
             match map.and_then(|name| config_map(objects, pods, name)) {
-                Some(data) => self
-                    .variables
-                    .extend(data.into_iter().map(|(name, value)| (name, Variable::One(Text::known(value))))),
+                Some(data) => {
+                    self.variables
+                        .extend(data.into_iter().map(|(name, value)| (name, vec![Text::known(value)])));
+                }
                 None => self.open = true,
             }
         }
@@ -104,7 +101,7 @@ impl Container {
                 Text::default()
             };
             self.own.push(name.to_owned());
-            self.variables.insert(name.to_owned(), Variable::One(text));
+            self.variables.insert(name.to_owned(), vec![text]);
         }
         if !prepends {
             for (name, value) in injected {
@@ -116,10 +113,10 @@ impl Container {
                 }
             }
         }
-        self.variables.insert(BLANK.into(), Variable::One(Text::unknown("{{…}}", false)));
+        self.variables.insert(BLANK.into(), vec![Text::unknown("{{…}}", false)]);
         self.variables
             .entry("HOSTNAME".into())
-            .or_insert_with(|| Variable::One(Text::of(Part::Of(rallypoint_shell::Source::HostName))));
+            .or_insert_with(|| vec![Text::of(Part::Of(shell::Source::HostName))]);
     }
 
     /// Expands `$(NAME)`, as the kubelet does. Returns the names without a definition, which stay as written.
@@ -132,9 +129,8 @@ impl Container {
         for piece in references(written) {
             match piece {
                 Piece::Text(known) => text.push(Part::Known(known.into())),
-                Piece::Reference(name) => match self.variables.get(name) {
-                    Some(Variable::One(value)) => text.extend(value.clone()),
-                    Some(Variable::Array(_)) => {}
+                Piece::Reference(name) => match self.variable(name) {
+                    Some(value) => text.extend(value.clone()),
                     None if self.open => {
                         text.push(Part::Unknown { written: format!("$({name})"), varies: false });
                     }
@@ -151,59 +147,35 @@ impl Container {
     fn read_command(&mut self, pods: &Pods, objects: &[Object], view: &View) {
         let file = |path: &str| self.file(pods, objects, path);
         let shell_at = self.argv.iter().take(12).position(|word| is_shell(word) && !word.is_empty());
-        let is_script = self.argv.first().is_some_and(|first| !is_shell(first) && file(first).is_some());
-        let read = |text: &str, arguments: &[Text]| {
-            let variables = self.variables.clone();
-            let View { here, choice, .. } = view;
-            let open = self.open;
-            shell::read(text, arguments, Surroundings { variables, open, file: &file, here, choice: *choice })
-        };
-        let command = |words| {
-            let variables = Rc::new(self.variables.clone());
-            Command { words, variables, private: Rc::default(), open: self.open, conditional: false }
-        };
         let mut missing = BTreeSet::new();
-        let mut expand = |word: &String| {
-            let (text, left) = self.expanded(word);
-            missing.extend(left);
-            text
-        };
-        let mut reading = shell::Reading::default();
         let mut unexpanded = Vec::new();
-        if let Some(at) = shell_at {
+        let mut expand = |word: &String| match dollar(word).filter(|_| shell_at.is_none()) {
+            // What a program makes of a word that is left as it is, is not known.
+            Some(name) if !reads_dollars(&self.argv) => {
+                unexpanded.push((word.clone(), name.to_owned()));
+                Text::unknown(word, false)
+            }
+            _ => {
+                let (text, left) = self.expanded(word);
+                missing.extend(left);
+                text
+            }
+        };
+        let (before, inner) = self.argv.split_at(shell_at.unwrap_or_default());
+        let before: Vec<Text> = before.iter().map(&mut expand).collect();
+        let words: Vec<Text> = match shell_at {
+            Some(_) => inner.iter().map(|word| Text::known(self.for_shell(word))).collect(),
+            None => inner.iter().map(&mut expand).collect(),
+        };
+        let View { here, choice, .. } = view;
+        let (variables, open) = (self.variables.clone(), self.open);
+        let surroundings = Surroundings { variables, open, file: &file, here, choice: *choice };
+        let mut reading = shell::started(&words, false, surroundings);
+        if !before.is_empty() {
             // The part before the shell counts as a separate command: `rallypoint run --`, `numactl`, …
-            let before: Vec<Text> = self.argv[..at].iter().map(&mut expand).collect();
-            let words: Vec<Text> =
-                self.argv.iter().skip(at).skip(1).map(|word| Text::known(self.for_shell(word))).collect();
-            match shell::called(&words) {
-                shell::Called::Script(script, arguments) => {
-                    reading = read(&script.to_string(), arguments.get(1..).unwrap_or_default());
-                }
-                shell::Called::File(path, arguments) => match file(&path.to_string()) {
-                    Some(text) => reading = read(&text, arguments),
-                    None => reading.unread.push(format!("`{path}` is not in these files")),
-                },
-                shell::Called::Input => {}
-            }
-            if !before.is_empty() {
-                reading.commands.insert(0, command(before));
-            }
-        } else if is_script {
-            let arguments: Vec<Text> = self.argv[1..].iter().map(&mut expand).collect();
-            reading = read(&file(&self.argv[0]).unwrap_or_default(), &arguments);
-        } else if let Some(program) = self.argv.first() {
-            if shell::is_script(program) {
-                reading.unread.push(format!("`{program}` is not in these files"));
-            }
-            let words = self.argv.iter().map(|word| match dollar(word) {
-                // What a program makes of a word that is left as it is, is not known.
-                Some(name) if !reads_dollars(&self.argv) => {
-                    unexpanded.push((word.clone(), name.to_owned()));
-                    Text::unknown(word, false)
-                }
-                _ => expand(word),
-            });
-            reading.commands.push(command(words.collect()));
+            let (variables, private) = (Rc::new(self.variables.clone()), Rc::default());
+            let command = Command { words: before, variables, private, open, conditional: false };
+            reading.commands.insert(0, command);
         }
         (self.commands, self.unread) = (reading.commands, reading.unread);
         (self.ways, self.is_by_pod) = (reading.ways, reading.is_by_pod);

@@ -2,10 +2,10 @@
 
 use super::pods::{LabelIs, Pods};
 use rallypoint_node::makers::{Holds, Maker};
-use rallypoint_shell::{Part, Source, Text, Variable};
+use rallypoint_shell::{Part, Source, Text};
 
 /// The variables that the maker injects.
-pub(crate) fn given(pods: &Pods) -> Vec<(String, Variable)> {
+pub(crate) fn given(pods: &Pods) -> Vec<(String, Vec<Text>)> {
     let mut made = Vec::new();
     for variable in pods.facts().variables.iter().filter(|variable| pods.has(variable.when)) {
         let names: Vec<String> = if variable.name.contains("{role}") {
@@ -16,7 +16,7 @@ pub(crate) fn given(pods: &Pods) -> Vec<(String, Variable)> {
             vec![variable.name.to_owned()]
         };
         for name in names {
-            made.push((name.clone(), Variable::One(held(pods, variable.holds, &name))));
+            made.push((name.clone(), vec![held(pods, variable.holds, &name)]));
         }
     }
     made

@@ -24,12 +24,7 @@ pub(crate) fn rank<'m>(call: &Call<'m>) -> Option<Rank<'m>> {
     // What stands in the command counts more than what a config file says.
     let is_here = launch.is_configured && launch.nodes.is_some() && launch.node_rank.is_some();
     let elsewhere = launch.is_told_elsewhere && launch.tool != Tool::DeepSpeed && !is_here;
-    if !launch.needs_rank()
-        || launch.conditional
-        || launch.by_rallypoint
-        || elsewhere
-        || call.is_of_one_node()
-    {
+    if !launch.needs_rank() || launch.by_rallypoint || elsewhere || call.is_of_one_node() {
         return None;
     }
     let alone = launch.most_nodes() == Some(1) || launch.tool != Tool::Program && launch.nodes.is_none();
@@ -43,7 +38,7 @@ pub(crate) fn rank<'m>(call: &Call<'m>) -> Option<Rank<'m>> {
         // Slurm's variables itself.
         let is_given = || launch.host.as_ref().is_some_and(|told| told.text.literal().is_none());
         let may_be_set = pods.step.as_ref().is_none_or(|step| step.is_by_hand() && is_given());
-        let is_open = launch.open && (may_be_set || launch.tool == Tool::Program);
+        let is_open = launch.command.open && (may_be_set || launch.tool == Tool::Program);
         let matters = !is_open && pods.are_several() && is_missed(call);
         return matters.then_some(Rank::Missing);
     };
@@ -72,7 +67,7 @@ pub(crate) fn is_index(name: &str) -> bool {
 /// Whether a launch of these pods always has this rank.
 fn has_rank(pods: &Pods, rank: &str) -> bool {
     pods.launches()
-        .filter(|launch| launch.needs_rank() && !launch.conditional)
+        .filter(|launch| launch.needs_rank() && !launch.command.conditional)
         .any(|launch| launch.node_rank.as_ref().is_some_and(|told| told.text.literal() == Some(rank)))
 }
 
@@ -89,10 +84,9 @@ fn is_missed(call: &Call<'_>) -> bool {
         let word = word.to_string().replace('-', "_");
         word.split_once("num_nodes=")?.1.parse::<u32>().ok().filter(|count| *count > 1)
     };
-    let command = container.commands.get(call.launch.at);
     let several = match call.variable("WORLD_SIZE") {
         Some(world) => world.literal().is_none_or(|world| world.parse() != Ok(1)),
-        None if command.is_some_and(|command| command.words.iter().any(|it| counts(it).is_some())) => true,
+        None if call.launch.command.words.iter().any(|it| counts(it).is_some()) => true,
         // It may be no program with PyTorch.
         None => !call.pods.has_index() && container.gpus().is_some() && call.sets("MASTER_ADDR"),
     };

@@ -34,10 +34,8 @@ fn belong(manifests: &Manifests, a: &Pods, b: &Pods) -> bool {
 
 /// How many nodes or processes the launches of these pods wait for.
 fn wanted(pods: &Pods) -> u64 {
-    let of_launch = |launch: &Launch| {
-        let world = || launch.environment.get("WORLD_SIZE")?.parse().ok();
-        launch.most_nodes().map(u64::from).or_else(world)
-    };
+    let of_launch =
+        |launch: &Launch| launch.most_nodes().or_else(|| launch.number("WORLD_SIZE")).map(u64::from);
     pods.launches().filter_map(of_launch).max().unwrap_or(0)
 }
 

@@ -1,7 +1,7 @@
 //! One call of a launcher in a container: which values it gets, and which it lacks.
 
 use rallypoint_node::launch::{Backend, Environment, Torchrun};
-use rallypoint_shell::Text;
+use rallypoint_shell::{Command, Text};
 
 /// The kind of launcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,6 @@ pub(crate) struct Launch {
     pub(super) tool: Tool,
     /// The command in the form of `check_command`.
     pub(super) torchrun: Option<Torchrun>,
-    pub(super) environment: Environment,
     pub(super) backend: Backend,
     pub(super) nodes: Option<Told>,
     pub(super) processes: Option<Told>,
@@ -58,13 +57,24 @@ pub(crate) struct Launch {
     pub(super) is_configured: bool,
     pub(super) by_rallypoint: bool,
     pub(super) local_addr: bool,
-    pub(super) conditional: bool,
-    pub(super) open: bool,
+    pub(super) command: Command,
     /// Its index among the container's commands.
     pub(super) at: usize,
 }
 
 impl Launch {
+    /// The number in a variable.
+    pub(crate) fn number(&self, name: &str) -> Option<u32> {
+        self.command.variable(name)?.literal()?.parse().ok()
+    }
+
+    /// Its variables, as far as they are known.
+    pub(crate) fn environment(&self) -> Environment {
+        let variables = self.command.environment().into_iter();
+        let texts = variables.filter_map(|(name, items)| Some((name, items.into_iter().next()?)));
+        texts.filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, text.to_string())).collect()
+    }
+
     /// Every value on which the nodes must agree, or by which they differ.
     pub(crate) fn told(&self) -> impl Iterator<Item = (&'static str, &Told)> {
         [

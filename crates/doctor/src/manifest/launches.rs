@@ -6,8 +6,8 @@ use std::rc::Rc;
 use super::container::Container;
 use super::launch::{Launch, Told, Tool};
 use super::pods::Pods;
-use rallypoint_node::launch::{Backend, Environment, Torchrun};
-use rallypoint_shell::{Command, Part, Text, Variable, Variables, basename};
+use rallypoint_node::launch::{Backend, Torchrun};
+use rallypoint_shell::{Command, Part, Text, basename};
 
 /// The launches of a container.
 pub(crate) fn of(pods: &Pods, container: &Container) -> Vec<Launch> {
@@ -50,7 +50,6 @@ fn empty(tool: Tool, command: &Command, at: usize) -> Launch {
     Launch {
         tool,
         torchrun: None,
-        environment: environment(&command.environment()),
         backend: Backend::Static,
         nodes: None,
         processes: None,
@@ -63,25 +62,13 @@ fn empty(tool: Tool, command: &Command, at: usize) -> Launch {
         is_configured: false,
         by_rallypoint: false,
         local_addr: false,
-        conditional: command.conditional,
-        open: command.open,
+        command: command.clone(),
         at,
     }
 }
 
-fn environment(variables: &Variables) -> Environment {
-    let one = |(name, value): (&String, &Variable)| match value {
-        Variable::One(text) if !text.is_empty() => Some((name.clone(), text.to_string())),
-        _ => None,
-    };
-    variables.iter().filter_map(one).collect()
-}
-
-fn variable(variables: &Variables, names: &[&str]) -> Option<Told> {
-    names.iter().find_map(|name| match variables.get(*name)? {
-        Variable::One(text) => Some(Told { text: text.clone(), by: (*name).to_owned() }),
-        Variable::Array(_) => None,
-    })
+fn variable(command: &Command, names: &[&str]) -> Option<Told> {
+    names.iter().find_map(|name| Some(Told { text: command.variable(name)?.clone(), by: (*name).to_owned() }))
 }
 
 fn backend(told: Option<Told>) -> Backend {
@@ -136,10 +123,9 @@ fn torchrun(command: &Command, at: usize) -> Option<Launch> {
     let words = &command.words;
     let marked = marked(words);
     let parsed = Torchrun::parse(&marked)?;
-    let variables = &command.environment();
     let told = |flag: &'static str, names: &[&str]| match parsed.flag(flag) {
         Some(value) => Some(Told { text: unmarked(words, value), by: format!("--{flag}") }),
-        None => variable(variables, names),
+        None => variable(command, names),
     };
     let backend = backend(told("rdzv-backend", &["PET_RDZV_BACKEND"]));
     let endpoint =
@@ -155,7 +141,7 @@ fn torchrun(command: &Command, at: usize) -> Option<Launch> {
         None => (None, None),
     };
     let shown: Vec<String> = words.iter().map(ToString::to_string).collect();
-    let standalone = parsed.has("standalone") || variables.contains_key("PET_STANDALONE");
+    let standalone = parsed.has("standalone") || command.variable("PET_STANDALONE").is_some();
     // torchrun keeps the number of nodes beside --standalone, and each node then waits for the others alone.
     let nodes = told("nnodes", &["PET_NNODES"]);
     let here = |text: &str| Some(Told { text: Text::known(text), by: "--standalone".into() });
@@ -168,7 +154,7 @@ fn torchrun(command: &Command, at: usize) -> Option<Launch> {
         host,
         port,
         run_id: told("rdzv-id", &["PET_RDZV_ID"]),
-        local_addr: parsed.has("local-addr") || variables.contains_key("PET_LOCAL_ADDR"),
+        local_addr: parsed.has("local-addr") || command.variable("PET_LOCAL_ADDR").is_some(),
         // Unreadable arguments may be flags.
         is_told_elsewhere: parsed.program().is_empty() && words.iter().any(Text::is_unknown)
             || parsed.program().first().is_some_and(|word| word.starts_with(MARK) && !word.contains(".py")),
@@ -303,8 +289,7 @@ fn program(pods: &Pods, container: &Container) -> Option<Launch> {
     let commands = || container.commands.iter().enumerate();
     // Another program reads torch's variables if it is given all of them.
     let has_all = |command: &&Command| {
-        let environment = command.environment();
-        let has = |names: &[&str]| variable(&environment, names).is_some();
+        let has = |names: &[&str]| variable(command, names).is_some();
         has(&["WORLD_SIZE"]) && has(&["RANK", "NODE_RANK"]) && !Container::is_small(command)
     };
     let started =
@@ -314,15 +299,14 @@ fn program(pods: &Pods, container: &Container) -> Option<Launch> {
         return None;
     }
     let (at, command) = started.unwrap_or((0, &whole));
-    let variables = &command.environment();
-    let host = variable(variables, &["MASTER_ADDR"]);
+    let host = variable(command, &["MASTER_ADDR"]);
     let sets = |name: &str| {
-        container.own.iter().any(|own| own == name) || container.variables.get(name) != variables.get(name)
+        container.own.iter().any(|own| own == name) || container.variable(name) != command.variable(name)
     };
     let by_maker = || pods.facts().variables.iter().any(|known| known.name == "MASTER_ADDR");
     // The master may be in the program itself. A rank that is no number may be something else.
     let has_rank = || {
-        let rank = variable(variables, &["RANK"]).filter(|_| container.own.iter().any(|own| own == "RANK"));
+        let rank = variable(command, &["RANK"]).filter(|_| container.own.iter().any(|own| own == "RANK"));
         rank.is_some_and(|rank| rank.text.literal().is_none_or(|rank| rank.parse::<u32>().is_ok()))
     };
     if host.is_none() && !has_rank() || host.is_some() && !sets("MASTER_ADDR") && !by_maker() {
@@ -330,8 +314,8 @@ fn program(pods: &Pods, container: &Container) -> Option<Launch> {
     }
     Some(Launch {
         host,
-        port: variable(variables, &["MASTER_PORT"]),
-        node_rank: variable(variables, &["RANK", "NODE_RANK"]),
+        port: variable(command, &["MASTER_PORT"]),
+        node_rank: variable(command, &["RANK", "NODE_RANK"]),
         ..empty(Tool::Program, command, at)
     })
 }

@@ -7,7 +7,7 @@ use super::names::{Taken, Target, resolve, takes};
 use super::pods::{Pods, Step};
 use super::{Location, Manifests};
 use rallypoint_node::launch::Backend;
-use rallypoint_shell::{Text, Variable};
+use rallypoint_shell::Text;
 
 /// A launch, with everything around it.
 pub(crate) struct Call<'m> {
@@ -33,20 +33,15 @@ impl<'m> Call<'m> {
         self.manifests.together(self.pods).any(|own| own.object == other.object)
     }
 
-    /// A variable's text at the time of the launch.
-    pub(crate) fn variable(&self, name: &str) -> Option<Text> {
-        let command = self.container.commands.get(self.launch.at);
-        let variables = command.map_or(&self.container.variables, |command| &*command.variables);
-        match variables.get(name)? {
-            Variable::One(text) => Some(text.clone()),
-            Variable::Array(_) => None,
-        }
+    /// The text of a variable that the launcher gets.
+    pub(crate) fn variable(&self, name: &str) -> Option<&'m Text> {
+        self.launch.command.variable(name)
     }
 
     /// Whether the manifest itself sets a variable, in `env` or in the script.
     pub(crate) fn sets(&self, name: &str) -> bool {
         self.container.own.iter().any(|own| own == name)
-            || self.variable(name).as_ref() != self.container.variable(name)
+            || self.variable(name) != self.container.variable(name)
     }
 
     /// Whether a script with the number of one node is for that node: its own address may be the right one
@@ -55,8 +50,8 @@ impl<'m> Call<'m> {
         const FOUND: [&str; 4] = ["NODE_RANK", "MACHINE_RANK", "GROUP_RANK", "NODEID"];
         let by_hand = self.pods.step.as_ref().is_some_and(Step::is_by_hand);
         let has_number = self.launch.node_rank.as_ref().is_some_and(|told| told.text.literal().is_some());
-        let finds_out =
-            FOUND.iter().any(|name| self.variable(name).is_some_and(|text| text.literal().is_none()));
+        let of_script = |name: &&str| rallypoint_shell::text(&self.launch.command.variables, name);
+        let finds_out = FOUND.iter().filter_map(of_script).any(|text| text.literal().is_none());
         by_hand && has_number && !finds_out
     }
 
@@ -114,7 +109,7 @@ impl<'m> Call<'m> {
     /// A mistake in torchrun's flags that any pod can have.
     pub(crate) fn in_command(&self, id: &str) -> Option<Check> {
         let torchrun = self.launch.torchrun.as_ref().filter(|_| !self.launch.is_told_elsewhere)?;
-        let found = check_command(torchrun, &self.launch.environment).into_iter();
+        let found = check_command(torchrun, &self.launch.environment()).into_iter();
         let check = found.filter(|check| check.remedy.is_some()).find(|check| check.id == id)?;
         Some(check.at(self.at("command")))
     }

@@ -30,6 +30,8 @@ mod objects;
 mod pods;
 mod scripts;
 
+use std::rc::Rc;
+
 use super::{Check, Location};
 use container::Container;
 use meeting::Call;
@@ -37,10 +39,11 @@ use objects::Object;
 use pods::Pods;
 use rallypoint_node::makers::Maker;
 
-/// Everything in the files.
+/// Everything in the files, in one reading of their scripts.
+#[derive(Clone)]
 pub(crate) struct Manifests {
     files: Vec<String>,
-    objects: Vec<Object>,
+    objects: Rc<[Object]>,
     pods: Vec<Pods>,
     /// The number of the job of each template.
     jobs: Vec<usize>,
@@ -51,24 +54,29 @@ pub(crate) struct Manifests {
 }
 
 impl Manifests {
-    /// Reads the files. `choice` is the number of the reading of their scripts.
-    fn read(files: &[(String, String)], choice: usize) -> Self {
+    /// The objects in the files. Their scripts are not read yet.
+    fn parse(files: &[(String, String)]) -> Self {
         let mut unreadable = Vec::new();
-        let objects = objects::read(files, &mut unreadable);
-        let mut pods = Vec::new();
-        let mut ways = 1;
-        for object in &objects {
+        let objects = objects::read(files, &mut unreadable).into();
+        let files = files.iter().map(|(file, _)| file.clone()).collect();
+        Self { files, objects, pods: Vec::new(), jobs: Vec::new(), unreadable, ways: 1 }
+    }
+
+    /// One reading of the scripts, by its number.
+    fn reading(&self, choice: usize) -> Self {
+        let mut read = self.clone();
+        for object in &*self.objects {
             if Maker::of_kind(&object.api, &object.kind) == Maker::Slurm {
-                pods.extend(scripts::of(object, &objects, choice, &mut ways));
+                let (pods, ways) = scripts::of(object, &self.objects, choice);
+                read.pods.extend(pods);
+                read.ways = read.ways.max(ways);
             } else {
-                let made = pods::of(object, &objects).into_iter();
-                pods.extend(made.flat_map(|pods| pods.read(&objects, choice)));
+                let made = pods::of(object, &self.objects).into_iter();
+                read.pods.extend(made.flat_map(|pods| pods.read(&self.objects, choice)));
             }
         }
-        let of_containers = pods.iter().flat_map(|pods| &pods.containers).map(|own| own.ways);
-        let ways = of_containers.fold(ways, usize::max);
-        let files = files.iter().map(|(file, _)| file.clone()).collect();
-        let mut read = Self { files, objects, pods, jobs: Vec::new(), unreadable, ways };
+        let of_containers = read.pods.iter().flat_map(|pods| &pods.containers).map(|own| own.ways);
+        read.ways = of_containers.fold(read.ways, usize::max);
         read.jobs = jobs::group(&read);
         read
     }
@@ -102,8 +110,13 @@ impl Manifests {
         self.pods.iter().flat_map(|pods| pods.containers.iter().map(move |container| (pods, container)))
     }
 
-    /// Every launch of a training.
+    /// Every launch of a training that certainly runs in each pod.
     fn calls(&self) -> impl Iterator<Item = Call<'_>> {
+        self.all_calls().filter(|call| !call.launch.command.conditional)
+    }
+
+    /// Every launch of a training, also in a branch or a loop.
+    fn all_calls(&self) -> impl Iterator<Item = Call<'_>> {
         self.containers().flat_map(move |(pods, container)| {
             let call = move |launch| Call { manifests: self, pods, container, launch };
             container.launches.iter().map(call)
@@ -151,10 +164,11 @@ const READINGS: usize = 16;
 
 /// Checks all files of a job together. Each file is a name and a text.
 pub fn check_manifests(files: &[(String, String)]) -> Vec<Check> {
-    let mut readings = vec![Manifests::read(files, 0)];
+    let parsed = Manifests::parse(files);
+    let mut readings = vec![parsed.reading(0)];
     let most = |readings: &[Manifests]| readings.iter().map(|it| it.ways).max().unwrap_or(1).min(READINGS);
     while readings.len() < most(&readings) {
-        readings.push(Manifests::read(files, readings.len()));
+        readings.push(parsed.reading(readings.len()));
     }
     checks::in_all(&readings)
 }

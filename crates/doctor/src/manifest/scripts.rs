@@ -14,9 +14,7 @@ use super::launches;
 use super::objects::{Object, batch_system, is_localhost};
 use super::pods::{Pods, Size, Step};
 use rallypoint_node::makers::Maker;
-use rallypoint_shell::{
-    self as shell, Command, Part, Reading, Source, Surroundings, Text, Variable, Variables,
-};
+use rallypoint_shell::{self as shell, Command, Part, Reading, Source, Surroundings, Text, Variables};
 
 /// What a batch system tells its tasks, and not the script itself: their number among all.
 const RANKS: [&str; 5] =
@@ -167,11 +165,13 @@ fn leads_elsewhere(program: &str) -> bool {
 }
 
 /// The parts of a script that launch a training, as the pods of a job.
-pub(crate) fn of(object: &Object, objects: &[Object], choice: usize, ways: &mut usize) -> Vec<Pods> {
+///
+/// Also returns how many readings of it there are.
+pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pods>, usize) {
     let text = object.value.get("script").and_then(Value::as_str).unwrap_or_default();
     let system = batch_system(text);
     if system.is_none() && object.is_called() {
-        return Vec::new();
+        return (Vec::new(), 1);
     }
     let file = |path: &str| {
         let scripts = objects.iter().filter_map(|other| Some((other, other.value.get("script")?.as_str()?)));
@@ -187,7 +187,6 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize, ways: &mut 
     let here: &[(Source, String)] = &[];
     let surroundings = Surroundings { variables: variables.clone(), open: true, file: &file, here, choice };
     let reading = shell::read(text, &[], surroundings);
-    *ways = reading.ways.max(*ways);
     let base = Pods::of_script(object);
     let (mut all, mut others) = (Vec::new(), Vec::new());
     for command in &reading.commands {
@@ -237,7 +236,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize, ways: &mut 
         let count = job.nodes.max(job.all_tasks());
         all.push(Pods { count, in_unit: count, containers: vec![read], ..base });
     }
-    all
+    (all, reading.ways)
 }
 
 /// On how many nodes a script runs that each node starts: on as many as it waits for. Two stand for several.
@@ -250,15 +249,15 @@ fn by_hand(launch: &Launch) -> Option<u64> {
     launch.most_nodes().map(u64::from).or_else(|| several().then_some(2))
 }
 
-fn one(name: &str, part: Part) -> (String, Variable) {
-    (name.to_owned(), Variable::One(Text::of(part)))
+fn one(name: &str, part: Part) -> (String, Vec<Text>) {
+    (name.to_owned(), vec![Text::of(part)])
 }
 
 fn variables(mark: &str, job: Size, options: &[String]) -> Variables {
     let unset = |name: &str| one(name, Part::Unset(name.to_owned()));
     let counted = |(name, number): (&str, Option<u64>)| {
         let text = number.map(|number| Text::known(number.to_string()));
-        (name.to_owned(), Variable::One(text.unwrap_or_else(|| Text::unknown(format!("${name}"), false))))
+        (name.to_owned(), vec![text.unwrap_or_else(|| Text::unknown(format!("${name}"), false))])
     };
     let ids = ["SLURM_JOB_ID", "SLURM_JOBID", "PBS_JOBID", "LSB_JOBID"];
     let mut all: Variables = RANKS.into_iter().map(unset).collect();
@@ -307,14 +306,7 @@ fn fixed(text: &Text) -> Text {
 }
 
 fn fixed_variables(variables: &Variables) -> Variables {
-    let one = |(name, value): (&String, &Variable)| {
-        let value = match value {
-            Variable::One(text) => Variable::One(fixed(text)),
-            Variable::Array(items) => Variable::Array(items.iter().map(fixed).collect()),
-        };
-        (name.clone(), value)
-    };
-    variables.iter().map(one).collect()
+    variables.iter().map(|(name, items)| (name.clone(), items.iter().map(fixed).collect())).collect()
 }
 
 /// A command that runs on the first node.

@@ -97,7 +97,11 @@ fn the_page_lists_the_checks_as_they_say_themselves() {
 fn launchers() -> String {
     let mut known: BTreeMap<Vec<&str>, Vec<String>> = BTreeMap::new();
     for rule in rules() {
-        let Find::Launch(tools, _) = rule.find else { continue };
+        let tools = match rule.find {
+            Find::Launch(tools, _) => tools,
+            Find::Torchrun(_) => &[Tool::Torchrun],
+            _ => continue,
+        };
         let names = tools.iter().map(|tool| match tool {
             Tool::Other => "programs with flags like torchrun's",
             Tool::Program => "programs that read `MASTER_ADDR`",

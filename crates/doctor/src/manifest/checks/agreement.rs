@@ -40,7 +40,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
 }
 
 fn takes_part(launch: &Launch) -> bool {
-    !(launch.conditional || launch.by_rallypoint || launch.is_told_elsewhere || launch.open)
+    !(launch.command.conditional || launch.by_rallypoint || launch.is_told_elsewhere || launch.command.open)
 }
 
 /// What all nodes must have in common, as far as it is known.

@@ -8,11 +8,11 @@ pub(super) const RULE: Rule = Rule {
            `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`",
     fails: "c10d-restarts.yaml",
     passes: "good-job-c10d.yaml",
-    find: Find::Launch(&[Tool::Torchrun], find),
+    find: Find::Torchrun(find),
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
     // A variable outside these files may set it.
-    let is_visible = !call.launch.open && !call.launch.by_rallypoint;
+    let is_visible = !call.launch.command.open && !call.launch.by_rallypoint;
     call.in_command(RULE.id).filter(|_| is_visible)
 }

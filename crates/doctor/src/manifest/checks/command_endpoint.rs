@@ -19,8 +19,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
         || launch.is_told_elsewhere
         || launch.by_rallypoint
         // Nobody sets PET_MASTER_ADDR for a script.
-        || launch.open && pods.step.is_none()
-        || launch.conditional
+        || launch.command.open && pods.step.is_none()
         || call.is_of_one_node()
         // An etcd client takes its address from its own configuration.
         || matches!(launch.backend, Backend::Other(_))

@@ -16,7 +16,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let name = &told.text;
     let is_first = call.pods.maker == Maker::Pod || call.pods.hosts.iter().any(|hosts| hosts.has_first);
     let are_others = call.pods.are_alike() || call.pods.nodes.is_some_and(|nodes| nodes > 1) && !is_first;
-    if !are_others || call.launch.conditional || call.is_of_one_node() || call.pods.relays(name) {
+    if !are_others || call.is_of_one_node() || call.pods.relays(name) {
         return None;
     }
     let evidence = format!(

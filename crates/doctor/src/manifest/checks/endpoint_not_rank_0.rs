@@ -19,7 +19,6 @@ fn find(call: &Call<'_>) -> Option<Check> {
         || !launch.needs_rank()
         || other.serve()
         || units
-        || launch.conditional
         || launch.by_rallypoint
         || other.maker == Maker::VolcanoJob
     {

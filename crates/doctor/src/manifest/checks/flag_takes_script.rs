@@ -25,8 +25,8 @@ const WITH_VALUE: [&str; 8] = [
 ];
 
 fn find(call: &Call<'_>) -> Option<Check> {
-    let command = call.container.commands.get(call.launch.at)?;
-    let words: Vec<&str> = command.words.iter().map(|word| word.literal().unwrap_or_default()).collect();
+    let words = &call.launch.command.words;
+    let words: Vec<&str> = words.iter().map(|word| word.literal().unwrap_or_default()).collect();
     let entry = words.iter().position(|word| *word == "launch" || *word == "accelerate.commands.launch")?;
     let own = words.get(entry..)?;
     for pair in own.windows(2) {

@@ -7,9 +7,5 @@ pub(super) const RULE: Rule = Rule {
     sees: "WARN: `--node-rank` with c10d, which ignores it",
     fails: "flags-of-other-backend.yaml",
     passes: "good-job-c10d.yaml",
-    find: Find::Launch(&[Tool::Torchrun], find),
+    find: Find::Torchrun(|call| call.in_command(RULE.id).filter(|_| call.are_to_meet())),
 };
-
-fn find(call: &Call<'_>) -> Option<Check> {
-    call.in_command(RULE.id).filter(|_| call.are_to_meet())
-}

@@ -13,7 +13,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn find(call: &Call<'_>) -> Option<Check> {
     let total = call.total().filter(|total| *total > 1)?;
-    let own = leads(call.launch).filter(|_| !call.launch.conditional && !call.launch.by_rallypoint)?;
+    let own = leads(call.launch).filter(|_| !call.launch.by_rallypoint)?;
     let all = || {
         let pods = call.manifests.together(call.pods);
         pods.flat_map(|pods| pods.launches().map(|launch| (leads(launch), pods.count.unwrap_or(2))))

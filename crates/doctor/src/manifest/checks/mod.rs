@@ -88,6 +88,8 @@ pub(crate) struct Rule {
 pub(crate) enum Find {
     /// Each launch by one of these launchers.
     Launch(&'static [Tool], fn(&Call<'_>) -> Option<Check>),
+    /// Each launch by torchrun, also in a branch or a loop.
+    Torchrun(fn(&Call<'_>) -> Option<Check>),
     /// Each container.
     Container(fn(&Pods, &Container) -> Vec<Check>),
     /// The pods of each template.
@@ -101,11 +103,11 @@ pub(crate) enum Find {
 impl Rule {
     fn apply(&self, manifests: &Manifests, found: &[Check]) -> Vec<Check> {
         let checks = match self.find {
-            Find::Launch(tools, find) => manifests
-                .calls()
-                .filter(|call| tools.contains(&call.launch.tool))
-                .filter_map(|it| find(&it))
-                .collect(),
+            Find::Launch(tools, find) => {
+                let calls = manifests.calls().filter(|call| tools.contains(&call.launch.tool));
+                calls.filter_map(|call| find(&call)).collect()
+            }
+            Find::Torchrun(find) => manifests.all_calls().filter_map(|call| find(&call)).collect(),
             Find::Container(find) => manifests
                 .pods
                 .iter()

@@ -14,7 +14,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn find(call: &Call<'_>) -> Option<Check> {
     let Call { launch, container, .. } = call;
-    let told = launch.processes.as_ref().filter(|_| !launch.conditional && !launch.by_rallypoint)?;
+    let told = launch.processes.as_ref().filter(|_| !launch.by_rallypoint)?;
     let each: u64 = told.text.literal()?.parse().ok()?;
     if container.gpus_are_blank() {
         let evidence =

@@ -15,14 +15,16 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let in_batch = pods.step.as_ref().is_some_and(|step| step.by.is_none());
     // Each task of a step is a node for torchrun, even if several are on one.
     let tasks = pods.step.as_ref().and_then(|step| step.size.tasks);
-    if launch.by_rallypoint || launch.is_told_elsewhere || launch.conditional || in_batch {
+    if launch.by_rallypoint || launch.is_told_elsewhere || in_batch {
         return None;
     }
     let (total, name) = (call.total()?, launch.tool.name());
     let flag = if launch.tool == Tool::Accelerate { "--num_machines" } else { "--nnodes" };
     let check = match &launch.nodes {
         // Nobody sets PET_NNODES for a script.
-        None if total < 2 || launch.open && pods.step.is_none() || !pods.are_several() => return None,
+        None if total < 2 || launch.command.open && pods.step.is_none() || !pods.are_several() => {
+            return None;
+        }
         None => {
             let evidence =
                 format!("{name} is not told how many nodes there are, and takes itself for the only one");

@@ -77,7 +77,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
 fn shifted(call: &Call<'_>) -> Option<(u64, u64)> {
     let Call { pods, launch, .. } = call;
     let is_all = pods.part_of.or(pods.count) == call.total() && pods.are_several();
-    let by_node = launch.tool != Tool::Program && launch.needs_rank() && !launch.conditional;
+    let by_node = launch.tool != Tool::Program && launch.needs_rank();
     launch.computed.filter(|(index, rank)| is_all && by_node && index != rank)
 }
 
@@ -98,8 +98,7 @@ fn no_number(launch: &Launch) -> Option<(&str, &str)> {
 fn too_high(launch: &Launch) -> Option<(u32, &str, u32)> {
     let told = written(launch)?;
     let rank = told.text.literal()?.parse().ok()?;
-    let world = || launch.environment.get("WORLD_SIZE")?.parse().ok();
-    let of = if launch.tool == Tool::Program { world() } else { launch.most_nodes() };
+    let of = if launch.tool == Tool::Program { launch.number("WORLD_SIZE") } else { launch.most_nodes() };
     of.filter(|of| rank >= *of).map(|of| (rank, told.by.as_str(), of))
 }
 

@@ -1,7 +1,6 @@
 //! torchrun overwrites torch's variables for each worker: a value set beside it misleads the reader.
 
 use super::prelude::*;
-use rallypoint_shell::Variable;
 
 pub(super) const RULE: Rule = Rule {
     id: "ranks-beside-torchrun",
@@ -29,14 +28,9 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
         })
     };
     let exported = |name: &str| {
-        container.commands.get(launch.at).is_some_and(|command| {
-            let environment = command.environment();
-            let is_value = |Told { text, .. }: &Told| {
-                text.literal().is_none() && environment.get(name) == Some(&Variable::One(text.clone()))
-            };
-            environment.contains_key(name)
-                && !launch.node_rank.as_ref().is_some_and(is_value)
-                && environment.get(name) != container.variables.get(name)
+        launch.command.variable(name).is_some_and(|own| {
+            let is_value = |Told { text, .. }: &Told| text.literal().is_none() && own == text;
+            !launch.node_rank.as_ref().is_some_and(is_value) && Some(own) != container.variable(name)
         })
     };
     let set: Vec<&str> = ["RANK", "LOCAL_RANK", "WORLD_SIZE"]

@@ -7,9 +7,5 @@ pub(super) const RULE: Rule = Rule {
     sees: "WARN: `--rdzv-conf=timeout=1800` with c10d, which ignores it",
     fails: "rdzv-conf-timeout.yaml",
     passes: "good-job-c10d.yaml",
-    find: Find::Launch(&[Tool::Torchrun], find),
+    find: Find::Torchrun(|call| call.in_command(RULE.id)),
 };
-
-fn find(call: &Call<'_>) -> Option<Check> {
-    call.in_command(RULE.id)
-}

@@ -18,9 +18,9 @@ fn find(call: &Call<'_>) -> Option<Check> {
     }
     let remedy = pods.run_id_remedy();
     let Some(told) = &launch.run_id else {
-        let of_no_effect = launch.environment.has_any(&["RDZV_ID"]);
+        let of_no_effect = launch.command.variable("RDZV_ID").is_some();
         let evidence = match of_no_effect {
-            _ if launch.open => return None,
+            _ if launch.command.open => return None,
             true => "RDZV_ID is set, but torchrun reads PET_RDZV_ID; the run is called `none`",
             false if call.store_outlives_run() => {
                 "torchrun calls the run `none`; two jobs on this store would meet"
@@ -37,7 +37,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let default = written.split_once(":-").map_or("", |(_, default)| default);
     let by_default = ["$(date", "$(uuidgen", "RANDOM", "$$"].iter().any(|drawn| default.contains(drawn));
     let is_of_batch = pods.step.as_ref().is_some_and(|step| !step.is_by_hand());
-    if by_default && !is_of_batch && !launch.conditional {
+    if by_default && !is_of_batch {
         let evidence = format!(
             "the run's id ({}) is `{written}`: unless something sets it alike for all nodes, each waits \
              alone in a run of its own",
@@ -50,7 +50,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
         source == Source::ChildJobUid && launch.most_nodes().is_none_or(in_unit)
     };
     let varies = text.varies() && !text.source().is_some_and(shared_by);
-    (varies && pods.are_several() && !launch.conditional).then(|| {
+    (varies && pods.are_several()).then(|| {
         let what = text.source().map_or("another one in each pod", Source::name);
         let evidence =
             format!("the run's id ({}) is {what}: each pod waits alone in a run of its own", told.by);

@@ -31,7 +31,7 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
     let by_host = pods.spec.get("hostIPC") == Some(&Value::Bool(true));
     // A TrainJob has the volumes of its runtime.
     let elsewhere =
-        pods.maker == Maker::TrainJob || container.launches.iter().all(|launch| launch.conditional);
+        pods.maker == Maker::TrainJob || container.launches.iter().all(|launch| launch.command.conditional);
     (processes > 1 && !on_cpus && !mounted && !by_host && !elsewhere && !pods.is_open).then(|| {
         let evidence =
             format!("{processes} processes share the 64 MiB of /dev/shm; NCCL and data loaders need more");

@@ -15,7 +15,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn find(call: &Call<'_>) -> Option<Check> {
     let Call { launch, pods, .. } = call;
-    let step = pods.step.as_ref().filter(|_| !launch.conditional && !launch.counts_processes())?;
+    let step = pods.step.as_ref().filter(|_| !launch.counts_processes())?;
     let is_deepspeed = launch.tool == Tool::DeepSpeed;
     let (Size { nodes, tasks, each }, usual) = (step.size, step.usual.unwrap_or("srun"));
     let several =

@@ -27,7 +27,6 @@ fn find(pods: &Pods) -> Vec<Check> {
 /// DeepSpeed's launcher knows other nodes from its host file only, and sets `MASTER_ADDR=127.0.0.1` without.
 fn of_deepspeed(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, .. } = call;
-    let command = call.container.commands.get(launch.at)?;
     let knows_others = |word: &Text| {
         let word = word.to_string();
         word.starts_with('$') || ["hostfile", "no_ssh", "launcher.launch"].iter().any(|it| word.contains(it))
@@ -45,8 +44,8 @@ fn of_deepspeed(call: &Call<'_>) -> Option<Check> {
         || pods.has(When::Elastic)
         || pods.step.is_some()
         || launch.node_rank.is_some()
-        || command.words.iter().any(knows_others);
-    if launch.tool != Tool::DeepSpeed || !is_meant || is_told || launch.conditional || call.total()? < 2 {
+        || launch.command.words.iter().any(knows_others);
+    if launch.tool != Tool::DeepSpeed || !is_meant || is_told || call.total()? < 2 {
         return None;
     }
     let evidence = format!(

@@ -17,7 +17,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let total = call.total()?;
     // The operator multiplies, and starts the command once.
     let by_operator = pods.maker == Maker::PyTorchJob && world > total && !call.sets("WORLD_SIZE");
-    if let Some(each) = pods.processes.as_ref().filter(|_| by_operator && !launch.conditional) {
+    if let Some(each) = pods.processes.as_ref().filter(|_| by_operator) {
         let evidence = format!(
             "nprocPerNode={each} makes WORLD_SIZE={world}, but each of {total} pods runs its command once: \
              torch waits for the others unless the command starts them"
@@ -25,12 +25,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
         let remedy = "start it with torchrun, or leave nprocPerNode out";
         return Some(Check::warn(evidence, remedy).at(call.at("command")));
     }
-    if !call.sets("WORLD_SIZE")
-        || world < 2
-        || launch.conditional
-        || launch.by_rallypoint
-        || pods.in_unit != pods.count
-    {
+    if !call.sets("WORLD_SIZE") || world < 2 || launch.by_rallypoint || pods.in_unit != pods.count {
         return None;
     }
     // What the operator sets (`auto`) is a number of processes only for torchrun.
@@ -42,7 +37,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     // Each task of a Volcano job may be a training of its own.
     let is_of_task = pods.maker == Maker::VolcanoJob && pods.count == Some(world);
     // A program that starts others needs their GPUs.
-    let is_zero = |name: &str| launch.environment.get(name) == Some("0");
+    let is_zero = |name: &str| launch.number(name) == Some(0);
     let is_for_one = is_zero("RANK") && is_zero("LOCAL_RANK")
         || call.sets("RANK") && container.gpus().is_none_or(|gpus| gpus < 2) && !pods.is_open;
     let check = if world == total && said.as_ref().is_some_and(|each| each != "1") {
