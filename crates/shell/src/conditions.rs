@@ -1,9 +1,7 @@
 //! Decides the conditions of a script, as far as this is possible without running it.
 
 use brush_parser::arithmetic;
-use brush_parser::ast::{
-    self, AndOr, BinaryPredicate, CompoundCommand, CompoundList, ExtendedTestExpr, UnaryPredicate,
-};
+use brush_parser::ast::{self, AndOr, CompoundCommand, CompoundList, ExtendedTestExpr};
 
 use super::choices::fits;
 use super::run::Shell;
@@ -42,10 +40,7 @@ impl Shell<'_> {
             ast::Command::ExtendedTest(test, _) => self.extended(&test.expr),
             ast::Command::Compound(CompoundCommand::Arithmetic(test), _) => {
                 let parsed = arithmetic::parse(&test.expr.value.replace("${", "").replace(['$', '}'], ""));
-                let deciding = std::mem::replace(&mut self.deciding, true);
-                let number = parsed.ok().and_then(|parsed| self.number(&parsed, &mut Text::default()));
-                self.deciding = deciding;
-                number.map(|number| number != 0)
+                self.number_here(&parsed.ok()?).map(|number| number != 0)
             }
             ast::Command::Compound(CompoundCommand::BraceGroup(group), _) => self.holds(&group.list),
             ast::Command::Simple(simple) => self.simple_test(simple),
@@ -75,42 +70,30 @@ impl Shell<'_> {
         }
     }
 
-    fn extended(&mut self, test: &ExtendedTestExpr) -> Option<bool> {
-        match test {
+    fn extended(&mut self, expr: &ExtendedTestExpr) -> Option<bool> {
+        match expr {
             ExtendedTestExpr::And(a, b) => both(self.extended(a), self.extended(b)),
             ExtendedTestExpr::Or(a, b) => either(self.extended(a), self.extended(b)),
             ExtendedTestExpr::Not(inner) => self.extended(inner).map(|held| !held),
             ExtendedTestExpr::Parenthesized(inner) => self.extended(inner),
             ExtendedTestExpr::UnaryTest(predicate, word) => {
                 let text = self.text(&word.value);
-                let text = self.here(&text)?;
-                match predicate {
-                    UnaryPredicate::StringHasZeroLength => Some(text.is_empty()),
-                    UnaryPredicate::StringHasNonZeroLength => Some(!text.is_empty()),
-                    _ => None,
-                }
+                test(&[Some(&predicate.to_string()), Some(&self.here(&text)?)])
             }
             ExtendedTestExpr::BinaryTest(predicate, left, right) => {
                 let (left, right) = (self.text(&left.value), self.text(&right.value));
                 let (left, right) = (self.here(&left)?, self.here(&right)?);
-                let compare = |name| compare(&left, name, &right);
-                match predicate {
-                    BinaryPredicate::StringExactlyMatchesPattern => fits(&left, &right),
-                    BinaryPredicate::StringDoesNotExactlyMatchPattern => {
-                        fits(&left, &right).map(|fits| !fits)
-                    }
-                    BinaryPredicate::StringExactlyMatchesString => Some(left == right),
-                    BinaryPredicate::StringDoesNotExactlyMatchString => Some(left != right),
-                    BinaryPredicate::ArithmeticEqualTo => compare("-eq"),
-                    BinaryPredicate::ArithmeticNotEqualTo => compare("-ne"),
-                    BinaryPredicate::ArithmeticLessThan => compare("-lt"),
-                    BinaryPredicate::ArithmeticLessThanOrEqualTo => compare("-le"),
-                    BinaryPredicate::ArithmeticGreaterThan => compare("-gt"),
-                    BinaryPredicate::ArithmeticGreaterThanOrEqualTo => compare("-ge"),
-                    _ => None,
-                }
+                test(&[Some(&left), Some(&predicate.to_string()), Some(&right)])
             }
         }
+    }
+
+    /// A number as it is in the pod for which the script is read.
+    pub(super) fn number_here(&mut self, expression: &ast::ArithmeticExpr) -> Option<i64> {
+        let deciding = std::mem::replace(&mut self.deciding, true);
+        let number = self.number(expression, &mut Text::default());
+        self.deciding = deciding;
+        number
     }
 
     /// A text as it is in the pod for which the script is read.
@@ -120,6 +103,10 @@ impl Shell<'_> {
             match part {
                 Part::Known(known) => made.push_str(known),
                 Part::Unset(_) => {}
+                Part::Computed { here, .. } => {
+                    self.is_by_pod = true;
+                    made.push_str(here);
+                }
                 Part::Of(Source::FirstNode) => made.push('0'),
                 Part::Of(source) => {
                     let here = self.here.iter().find(|(known, _)| known == source);
@@ -151,8 +138,8 @@ fn test(words: &[Option<&str>]) -> Option<bool> {
         [Some("!"), rest @ ..] => test(rest).map(|held| !held),
         [Some("-z"), word] => Some((*word)?.is_empty()),
         [word] | [Some("-n"), word] => Some(!(*word)?.is_empty()),
-        [left, Some("=" | "=="), right] => Some((*left)? == (*right)?),
-        [left, Some("!="), right] => Some((*left)? != (*right)?),
+        [left, Some("=" | "=="), right] => fits((*left)?, (*right)?),
+        [left, Some("!="), right] => fits((*left)?, (*right)?).map(|fits| !fits),
         [left, Some(name), right] => compare((*left)?, name, (*right)?),
         _ => None,
     }

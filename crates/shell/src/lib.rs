@@ -117,20 +117,10 @@ pub fn basename(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-/// What a shell runs.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Called<'w> {
-    /// `-c SCRIPT`, and the arguments after it.
-    Script(&'w Text, &'w [Text]),
-    /// A file, and its arguments.
-    File(&'w Text, &'w [Text]),
-    /// Nothing: the shell reads its standard input.
-    Input,
-}
-
-/// Reads the arguments of a shell, without the shell's own name.
+/// What a shell runs by its arguments: whether that is a script (`-c SCRIPT`) or a file, itself, and the
+/// arguments behind it. Without any the shell reads its standard input.
 #[expect(clippy::arithmetic_side_effects, reason = "positions in a list of words")]
-pub fn called(arguments: &[Text]) -> Called<'_> {
+fn called(arguments: &[Text]) -> Option<(bool, &Text, &[Text])> {
     let mut is_script = false;
     let mut at = 0;
     while let Some(word) = arguments.get(at) {
@@ -151,11 +141,7 @@ pub fn called(arguments: &[Text]) -> Called<'_> {
         // `-o pipefail`, `-eo pipefail` and `-O extglob` take a word.
         at += usize::from(text.ends_with(['o', 'O']));
     }
-    match arguments.get(at) {
-        None => Called::Input,
-        Some(word) if is_script => Called::Script(word, &arguments[at + 1..]),
-        Some(word) => Called::File(word, &arguments[at + 1..]),
-    }
+    Some((is_script, arguments.get(at)?, &arguments[at + 1..]))
 }
 
 #[cfg(test)]

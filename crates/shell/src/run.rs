@@ -10,9 +10,7 @@ use brush_parser::ast::{
 use brush_parser::{Parser, ParserOptions};
 
 use super::choices::{self, Choices};
-use super::{
-    Called, Command, Reading, Source, Surroundings, Text, Variables, basename, called, is_script, is_shell,
-};
+use super::{Command, Reading, Source, Surroundings, Text, Variables, basename, called, is_script, is_shell};
 
 /// Depth limit for scripts that call scripts and functions.
 const DEPTH: usize = 8;
@@ -555,22 +553,16 @@ impl Shell<'_> {
     }
 
     fn shell(&mut self, words: &[Text]) {
-        match called(&words[1..]) {
-            Called::Script(script, arguments) => {
-                let before = Rc::clone(&self.variables);
-                let text = script.as_script(Rc::make_mut(&mut self.variables));
-                let arguments = arguments.get(1..).unwrap_or_default().to_vec();
-                self.call(&text, "the script of `-c`", &arguments);
-                self.variables = before;
-            }
-            Called::File(path, arguments) => match path.literal().and_then(|path| self.text_of(path)) {
-                Some(text) => {
-                    let arguments = arguments.to_vec();
-                    self.call(&text, &path.to_string(), &arguments);
-                }
-                None => self.reading.unread.push(format!("`{path}` is not in these files")),
-            },
-            Called::Input => {}
+        let Some((is_script, word, arguments)) = called(&words[1..]) else { return };
+        if is_script {
+            let before = Rc::clone(&self.variables);
+            let text = word.as_script(Rc::make_mut(&mut self.variables));
+            self.call(&text, "the script of `-c`", arguments.get(1..).unwrap_or_default());
+            self.variables = before;
+        } else if let Some(text) = word.literal().and_then(|path| self.text_of(path)) {
+            self.call(&text, &word.to_string(), arguments);
+        } else {
+            self.reading.unread.push(format!("`{word}` is not in these files"));
         }
     }
 

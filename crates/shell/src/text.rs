@@ -71,6 +71,13 @@ pub enum Part {
         /// Whether two pods certainly have different values.
         varies: bool,
     },
+    /// A number that is computed from a value that differs between pods.
+    Computed {
+        /// The unexpanded text.
+        written: String,
+        /// The number in the pod for which it is read.
+        here: String,
+    },
     /// A variable that nothing sets; it is empty.
     Unset(String),
 }
@@ -171,13 +178,14 @@ impl Text {
         self.0.iter().any(|part| match part {
             Part::Of(source) => source.varies(),
             Part::Unknown { varies, .. } => *varies,
+            Part::Computed { .. } => true,
             Part::Known(_) | Part::Unset(_) => false,
         })
     }
 
     /// Whether a part of it cannot be known.
     pub fn is_unknown(&self) -> bool {
-        self.0.iter().any(|part| matches!(part, Part::Unknown { .. }))
+        self.0.iter().any(|part| matches!(part, Part::Unknown { .. } | Part::Computed { .. }))
     }
 
     /// Whether it must be empty: it is known to be empty, or has only unset variables.
@@ -240,7 +248,9 @@ impl std::fmt::Display for Text {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for part in &self.0 {
             match part {
-                Part::Known(text) | Part::Unknown { written: text, .. } => f.write_str(text)?,
+                Part::Known(text)
+                | Part::Unknown { written: text, .. }
+                | Part::Computed { written: text, .. } => f.write_str(text)?,
                 Part::Of(source) => write!(f, "$<{}>", source.name())?,
                 Part::Unset(name) => write!(f, "${name}")?,
             }

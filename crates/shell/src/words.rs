@@ -315,7 +315,17 @@ impl Shell<'_> {
         match self.number(&parsed, &mut missing) {
             Some(number) => Text::known(number.to_string()),
             None if missing.unset().next().is_some() && !missing.is_unknown() => missing,
-            None => Text::unknown(source, missing.varies()),
+            None => {
+                // A number changes no branch.
+                let is_by_pod = self.is_by_pod;
+                let here = self.number_here(&parsed).filter(|_| missing.varies());
+                self.is_by_pod = is_by_pod;
+                let written = source.to_owned();
+                here.map_or_else(
+                    || Text::unknown(source, missing.varies()),
+                    |here| Text::of(Part::Computed { written, here: here.to_string() }),
+                )
+            }
         }
     }
 

@@ -7,21 +7,20 @@ use serde_json::Value;
 
 use super::container::Container;
 use super::given::{field, given};
-use super::launch::Launch;
 use super::launches;
 use super::objects::{Object, list, scalar};
-use super::pods::{Pods, View};
+use super::pods::Pods;
 use rallypoint_shell::{self as shell, Command, Part, Surroundings, Text, is_shell};
 
 impl Container {
-    pub(crate) fn all(pods: &Pods, objects: &[Object], role: &str, view: &View) -> Vec<Self> {
+    pub(crate) fn all(pods: &Pods, objects: &[Object], role: &str, choice: usize) -> Vec<Self> {
         let read = |(n, value): (usize, &Value)| {
-            Self::read(pods, objects, format!("{role}[{n}]"), value.clone(), view)
+            Self::read(pods, objects, format!("{role}[{n}]"), value.clone(), choice)
         };
         list(&pods.spec, &format!("/{role}")).iter().enumerate().map(read).collect()
     }
 
-    fn read(pods: &Pods, objects: &[Object], field: String, value: Value, view: &View) -> Self {
+    fn read(pods: &Pods, objects: &[Object], field: String, value: Value, choice: usize) -> Self {
         let argv: Vec<String> = ["/command", "/args"]
             .into_iter()
             .flat_map(|at| list(&value, at))
@@ -31,37 +30,9 @@ impl Container {
         let field = if pods.is_container { String::new() } else { field };
         let mut container = Self { open: pods.is_open, field, argv, value, ..Self::default() };
         container.read_env(pods, objects);
-        container.read_command(pods, objects, view);
+        container.read_command(pods, objects, choice);
         container.launches = launches::of(pods, &container);
-        container.compute_ranks(pods, objects, view);
         container
-    }
-
-    /// Finds out which rank a script computes for the pod that is looked at, such as its index and one.
-    fn compute_ranks(&mut self, pods: &Pods, objects: &[Object], view: &View) {
-        let is_computed = |launch: &Launch| {
-            let rank = launch.node_rank.as_ref().map(|told| &told.text);
-            rank.is_some_and(|rank| rank.is_unknown() && rank.varies())
-        };
-        if !self.launches.iter().any(is_computed) {
-            return;
-        }
-        let known = |part: &Part| match part {
-            Part::Of(source) => view
-                .here
-                .iter()
-                .find(|(own, _)| own == source)
-                .map_or_else(|| part.clone(), |(_, value)| Part::Known(value.clone())),
-            part => part.clone(),
-        };
-        let mut here = self.clone();
-        here.variables.values_mut().flatten().for_each(|text| *text = text.map(known));
-        here.read_command(pods, objects, view);
-        let launches = launches::of(pods, &here);
-        for (own, here) in self.launches.iter_mut().zip(launches).filter(|(own, _)| is_computed(own)) {
-            let rank = here.node_rank.and_then(|told| told.text.literal()?.parse().ok());
-            own.computed = rank.map(|rank| (view.index, rank));
-        }
     }
 
     fn read_env(&mut self, pods: &Pods, objects: &[Object]) {
@@ -144,7 +115,7 @@ impl Container {
         (text, missing)
     }
 
-    fn read_command(&mut self, pods: &Pods, objects: &[Object], view: &View) {
+    fn read_command(&mut self, pods: &Pods, objects: &[Object], choice: usize) {
         let file = |path: &str| self.file(pods, objects, path);
         let shell_at = self.argv.iter().take(12).position(|word| is_shell(word) && !word.is_empty());
         let mut missing = BTreeSet::new();
@@ -167,9 +138,8 @@ impl Container {
             Some(_) => inner.iter().map(|word| Text::known(self.for_shell(word))).collect(),
             None => inner.iter().map(&mut expand).collect(),
         };
-        let View { here, choice, .. } = view;
-        let (variables, open) = (self.variables.clone(), self.open);
-        let surroundings = Surroundings { variables, open, file: &file, here, choice: *choice };
+        let (variables, open, here) = (self.variables.clone(), self.open, &pods.here());
+        let surroundings = Surroundings { variables, open, file: &file, here, choice };
         let mut reading = shell::started(&words, false, surroundings);
         if !before.is_empty() {
             // The part before the shell counts as a separate command: `rallypoint run --`, `numactl`, …

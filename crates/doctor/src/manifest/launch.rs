@@ -46,8 +46,6 @@ pub(crate) struct Launch {
     pub(super) nodes: Option<Told>,
     pub(super) processes: Option<Told>,
     pub(super) node_rank: Option<Told>,
-    /// The index of a pod, and the rank that its script computes for it.
-    pub(super) computed: Option<(u64, u64)>,
     pub(super) host: Option<Told>,
     pub(super) port: Option<Told>,
     pub(super) run_id: Option<Told>,

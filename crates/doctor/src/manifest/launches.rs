@@ -54,7 +54,6 @@ fn empty(tool: Tool, command: &Command, at: usize) -> Launch {
         nodes: None,
         processes: None,
         node_rank: None,
-        computed: None,
         host: None,
         port: None,
         run_id: None,

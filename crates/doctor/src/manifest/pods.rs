@@ -58,17 +58,6 @@ impl Step {
     }
 }
 
-/// The pod for which a script is read.
-#[derive(Debug, Default)]
-pub(crate) struct View {
-    /// Its index.
-    pub(super) index: u64,
-    /// Its values, by which the script's conditions are decided.
-    pub(super) here: Vec<(Source, String)>,
-    /// The branches that are taken where nothing decides.
-    pub(super) choice: usize,
-}
-
 /// The pods of one template, or those of them that do the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Pods {
@@ -87,6 +76,8 @@ pub(crate) struct Pods {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) count: Option<u64>,
+    /// The index of the one for which their scripts are read.
+    pub(super) index: u64,
     /// The number of all pods of the template, if these are a part of them.
     pub(super) part_of: Option<u64>,
     /// The number of pods in one child Job or group, if there can be several.
@@ -272,8 +263,9 @@ pub(crate) enum LabelIs<'p> {
 }
 
 impl Pods {
-    /// What the pod with this index sees.
-    pub(crate) fn view(&self, index: u64, choice: usize) -> View {
+    /// The values in the pod for which their scripts are read. By them conditions are decided.
+    pub(crate) fn here(&self) -> Vec<(Source, String)> {
+        let index = self.index;
         let mut here = vec![(Source::Index, index.to_string())];
         if let Some(Hosts { begin, .. }) =
             self.hosts.first().filter(|hosts| hosts.has_first && hosts.count != Some(0))
@@ -286,15 +278,15 @@ impl Pods {
             let known = ends.into_iter().filter(|end| !self.are_random(*end));
             here.extend(known.map(|end| (end, index.to_string())));
         }
-        View { index, here, choice }
+        here
     }
 
     /// The pods with their containers: the first pod apart, if its script does something else there.
     pub(crate) fn read(self, objects: &[Object], choice: usize) -> Vec<Self> {
         let with = |pods: Self, index: u64| {
-            let view = pods.view(index, choice);
-            let containers = Container::all(&pods, objects, "containers", &view);
-            let init_containers = Container::all(&pods, objects, "initContainers", &view);
+            let pods = Self { index, ..pods };
+            let all = |role| Container::all(&pods, objects, role, choice);
+            let (containers, init_containers) = (all("containers"), all("initContainers"));
             Self { containers, init_containers, ..pods }
         };
         let is_first = self.hosts.iter().any(|hosts| hosts.has_first);
@@ -328,6 +320,7 @@ impl Pods {
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             count,
+            index: 0,
             part_of: None,
             in_unit: count,
             nodes: None,

@@ -226,8 +226,10 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         };
         let step = Some(Step { size, by, usual: system.map(|(_, usual)| usual) });
         let made = Pods { count, in_unit: count, step, containers: vec![read], ..Pods::of_script(object) };
-        let rest =
-            |rest: Pods| Pods { containers: start.iter().map(|start| on_nodes(start, 1)).collect(), ..rest };
+        let rest = |rest: Pods| {
+            let containers = start.iter().map(|start| on_nodes(start, 1)).collect();
+            Pods { index: 1, containers, ..rest }
+        };
         all.extend(made.apart(rest, start.is_some()));
     }
     if all.is_empty() && system.is_some() {

@@ -2,6 +2,7 @@
 
 use super::prelude::*;
 use crate::manifest::identity::{self, Rank};
+use rallypoint_shell::Part;
 
 pub(super) const RULE: Rule = Rule {
     id: "node-rank",
@@ -78,7 +79,9 @@ fn shifted(call: &Call<'_>) -> Option<(u64, u64)> {
     let Call { pods, launch, .. } = call;
     let is_all = pods.part_of.or(pods.count) == call.total() && pods.are_several();
     let by_node = launch.tool != Tool::Program && launch.needs_rank();
-    launch.computed.filter(|(index, rank)| is_all && by_node && index != rank)
+    let [Part::Computed { here, .. }] = launch.node_rank.as_ref()?.text.parts() else { return None };
+    let rank = here.parse().ok()?;
+    (is_all && by_node && pods.index != rank).then_some((pods.index, rank))
 }
 
 /// The rank that a launch is given, if it needs one.
