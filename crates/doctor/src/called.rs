@@ -1,6 +1,8 @@
 //! The command that a shell would start, with the pod's variables: a script sets and uses variables, and
 //! calls other scripts.
 
+use crate::manifest::launch::Launch;
+use crate::manifest::launches;
 use rallypoint_node::launch::{Environment, Torchrun, find_torchrun_in};
 use rallypoint_shell::{self as shell, Command, Part, Reading, Source, Surroundings, Text, Variables};
 
@@ -17,8 +19,14 @@ pub fn find_command(
     let found = commands.iter().find_map(|command| {
         let words: Vec<String> = command.words.iter().map(|word| filled(word, hostname).0).collect();
         let torchrun = Torchrun::parse(&words);
-        let env = variables(command, &words, hostname);
-        (torchrun.is_some() || is_accelerate(&words)).then_some((torchrun, env))
+        let accelerate = launches::accelerate(command, 0);
+        (torchrun.is_some() || accelerate.is_some()).then(|| {
+            // accelerate gives its master to its processes.
+            let given = |launch: Launch| [("MASTER_ADDR", launch.host), ("MASTER_PORT", launch.port)];
+            let told = accelerate.into_iter().flat_map(given).filter_map(|(name, told)| Some((name, told?)));
+            let set = told.map(|(name, told)| (name.to_owned(), filled(&told.text, hostname).0));
+            (torchrun, variables(command, hostname).with(&set.collect::<Vec<_>>()))
+        })
     });
     found.unwrap_or_else(|| (find_torchrun_in(argv, env), env.clone()))
 }
@@ -30,28 +38,13 @@ fn read(argv: &[String], env: &Environment, file: &dyn Fn(&str) -> Option<String
     shell::started(&words, false, Surroundings { variables, open: false, file, here: &[], choice: 0 })
 }
 
-/// The variables of a command whose values are known. accelerate gives its master to its processes.
-fn variables(command: &Command, words: &[String], hostname: &str) -> Environment {
-    let one = |(name, value): (&String, &Vec<Text>)| {
+/// The variables of a command whose values are known.
+fn variables(command: &Command, hostname: &str) -> Environment {
+    let one = |(name, value): (String, Vec<Text>)| {
         let (value, is_known) = filled(value.first()?, hostname);
-        is_known.then(|| (name.clone(), value))
+        is_known.then_some((name, value))
     };
-    let env: Environment = command.environment().iter().filter_map(one).collect();
-    if !is_accelerate(words) {
-        return env;
-    }
-    let flag = |name: &str| {
-        let of = |(at, word): (usize, &String)| {
-            let (own, value) = word.split_once('=').map_or((word.as_str(), None), |(own, v)| (own, Some(v)));
-            let next = || words.get(at..)?.get(1).map(String::as_str);
-            (own.replace('-', "_") == name).then(|| value.or_else(next)).flatten().map(str::to_owned)
-        };
-        words.iter().enumerate().find_map(of)
-    };
-    let given = [("MASTER_ADDR", "__main_process_ip"), ("MASTER_PORT", "__main_process_port")];
-    let set: Vec<(String, String)> =
-        given.into_iter().filter_map(|(name, own)| Some((name.to_owned(), flag(own)?))).collect();
-    env.with(&set)
+    command.environment().into_iter().filter_map(one).collect()
 }
 
 /// A text with this host's name where it has the host's name, and whether everything in it is known.
@@ -69,10 +62,6 @@ fn filled(text: &Text, hostname: &str) -> (String, bool) {
         }
     }
     (made, is_known)
-}
-
-fn is_accelerate(words: &[String]) -> bool {
-    words.windows(2).any(|pair| shell::basename(&pair[0]) == "accelerate" && pair[1] == "launch")
 }
 
 #[cfg(test)]

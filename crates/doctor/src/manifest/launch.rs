@@ -32,7 +32,7 @@ impl Tool {
 /// A value of a launch, and the flag or variable that gives it.
 #[derive(Debug, Clone)]
 pub(crate) struct Told {
-    pub(super) text: Text,
+    pub(crate) text: Text,
     pub(super) by: String,
 }
 
@@ -46,8 +46,8 @@ pub(crate) struct Launch {
     pub(super) nodes: Option<Told>,
     pub(super) processes: Option<Told>,
     pub(super) node_rank: Option<Told>,
-    pub(super) host: Option<Told>,
-    pub(super) port: Option<Told>,
+    pub(crate) host: Option<Told>,
+    pub(crate) port: Option<Told>,
     pub(super) run_id: Option<Told>,
     /// Whether another program sets all values: `rallypoint run`, or an `accelerate` configuration.
     pub(super) is_told_elsewhere: bool,
@@ -85,6 +85,16 @@ impl Launch {
         ]
         .into_iter()
         .filter_map(|(what, told)| Some((what, told.as_ref()?)))
+    }
+
+    /// The port of the store, if that is known.
+    pub(crate) fn known_port(&self) -> Option<&str> {
+        match (&self.port, &self.backend) {
+            (Some(told), _) => told.text.literal(),
+            (None, Backend::C10d) => Some("29400"),
+            (None, Backend::Static) if self.tool == Tool::Torchrun => Some("29500"),
+            (None, _) => None,
+        }
     }
 
     /// The most nodes that it expects, if that is known.

@@ -83,48 +83,16 @@ fn host_and_port(told: Told) -> (Told, Option<Told>) {
     }
 }
 
-/// A character that no command contains. It precedes the number of an unknown word.
-const MARK: char = '\u{e000}';
-
-/// The words as plain strings. Unknown parts become marks that lead back to their texts.
-fn marked(words: &[Text]) -> Vec<String> {
-    let mut marked = Vec::new();
-    for (n, word) in words.iter().enumerate() {
-        let mut text = String::new();
-        for (at, part) in word.parts().iter().enumerate() {
-            match part {
-                Part::Known(known) => text.push_str(known),
-                _ => text.extend([MARK.to_string(), format!("{n}.{at}"), MARK.to_string()]),
-            }
-        }
-        marked.push(text);
-    }
-    marked
-}
-
-/// The text behind a marked string.
-fn unmarked(words: &[Text], marked: &str) -> Text {
-    let mut text = Text::default();
-    for (n, piece) in marked.split(MARK).enumerate() {
-        if n % 2 == 0 {
-            text.push(Part::Known(piece.into()));
-            continue;
-        }
-        let part = piece.split_once('.').and_then(|(word, at)| {
-            words.get(word.parse::<usize>().ok()?)?.parts().get(at.parse::<usize>().ok()?).cloned()
-        });
-        text.push(part.unwrap_or_else(|| Part::Unknown { written: "$…".into(), varies: false }));
-    }
-    text
-}
-
 fn torchrun(command: &Command, at: usize) -> Option<Launch> {
     let words = &command.words;
-    let marked = marked(words);
-    let parsed = Torchrun::parse(&marked)?;
-    let told = |flag: &'static str, names: &[&str]| match parsed.flag(flag) {
-        Some(value) => Some(Told { text: unmarked(words, value), by: format!("--{flag}") }),
-        None => variable(command, names),
+    let shown: Vec<String> = words.iter().map(ToString::to_string).collect();
+    let parsed = Torchrun::parse(&shown)?;
+    let told = |flag: &'static str, names: &[&str]| {
+        let Some((at, has_name)) = parsed.place(flag) else { return variable(command, names) };
+        let behind = || words[at].split_once('=').map(|(_, text)| text);
+        let text = if has_name { behind() } else { words.get(at).cloned() };
+        let text = text.or_else(|| Some(Text::unknown(parsed.flag(flag)?, false)))?;
+        Some(Told { text, by: format!("--{flag}") })
     };
     let backend = backend(told("rdzv-backend", &["PET_RDZV_BACKEND"]));
     let endpoint =
@@ -139,7 +107,6 @@ fn torchrun(command: &Command, at: usize) -> Option<Launch> {
         }
         None => (None, None),
     };
-    let shown: Vec<String> = words.iter().map(ToString::to_string).collect();
     let standalone = parsed.has("standalone") || command.variable("PET_STANDALONE").is_some();
     // torchrun keeps the number of nodes beside --standalone, and each node then waits for the others alone.
     let nodes = told("nnodes", &["PET_NNODES"]);
@@ -155,9 +122,13 @@ fn torchrun(command: &Command, at: usize) -> Option<Launch> {
         run_id: told("rdzv-id", &["PET_RDZV_ID"]),
         local_addr: parsed.has("local-addr") || command.variable("PET_LOCAL_ADDR").is_some(),
         // Unreadable arguments may be flags.
-        is_told_elsewhere: parsed.program().is_empty() && words.iter().any(Text::is_unknown)
-            || parsed.program().first().is_some_and(|word| word.starts_with(MARK) && !word.contains(".py")),
-        torchrun: Torchrun::parse(&shown),
+        is_told_elsewhere: match words.get(words.len().saturating_sub(parsed.program().len())) {
+            None => words.iter().any(Text::is_unknown),
+            Some(word) => {
+                !matches!(word.parts().first(), Some(Part::Known(_))) && !word.to_string().contains(".py")
+            }
+        },
+        torchrun: Some(parsed),
         backend,
         ..empty(Tool::Torchrun, command, at)
     })
@@ -182,7 +153,7 @@ fn flag(words: &[Text], names: &[&str]) -> Option<Told> {
     None
 }
 
-fn accelerate(command: &Command, at: usize) -> Option<Launch> {
+pub(crate) fn accelerate(command: &Command, at: usize) -> Option<Launch> {
     let plain: Vec<String> = command.words.iter().map(ToString::to_string).collect();
     let entry = plain
         .iter()

@@ -173,6 +173,13 @@ impl Torchrun {
         self.flags.iter().rev().find(|flag| flag.name == name)?.value.as_deref()
     }
 
+    /// Where the value of a flag stands: its word, and whether that begins with the flag's name.
+    pub fn place(&self, name: &str) -> Option<(usize, bool)> {
+        let flag = self.flags.iter().rev().find(|flag| flag.name == name)?;
+        flag.value.as_ref()?;
+        Some((flag.at.saturating_add(flag.words).saturating_sub(1), flag.words == 1))
+    }
+
     /// Whether a flag is present, with or without a value.
     pub fn has(&self, name: &str) -> bool {
         self.flags.iter().any(|flag| flag.name == name)

@@ -45,16 +45,14 @@ fn takes_part(launch: &Launch) -> bool {
 
 /// What all nodes must have in common, as far as it is known.
 fn values(launch: &Launch) -> Vec<(&'static str, String)> {
-    let known = |told: &Option<Told>| Some(told.as_ref()?.text.literal()?.to_owned());
-    let (backend, usual) = match &launch.backend {
-        Backend::Static => (Some("static"), "29500"),
-        Backend::C10d => (Some("c10d"), "29400"),
-        Backend::Other(name) => (Some(name.as_str()).filter(|name| *name != "$"), ""),
-        Backend::Rallypoint => (None, ""),
+    let backend = match &launch.backend {
+        Backend::Static => Some("static"),
+        Backend::C10d => Some("c10d"),
+        Backend::Other(name) => Some(name.as_str()).filter(|name| *name != "$"),
+        Backend::Rallypoint => None,
     };
-    let has_usual = launch.port.is_none() && launch.tool == Tool::Torchrun && !usual.is_empty();
-    let port = if has_usual { Some(usual.to_owned()) } else { known(&launch.port) };
-    let run_id = known(&launch.run_id).filter(|_| launch.backend != Backend::Static);
-    let all = [("the backend", backend.map(str::to_owned)), ("the port", port), ("the run's id", run_id)];
-    all.into_iter().filter_map(|(what, value)| Some((what, value?))).collect()
+    let run_id = launch.run_id.as_ref().filter(|_| launch.backend != Backend::Static);
+    let run_id = run_id.and_then(|told| told.text.literal());
+    let all = [("the backend", backend), ("the port", launch.known_port()), ("the run's id", run_id)];
+    all.into_iter().filter_map(|(what, value)| Some((what, value?.to_owned()))).collect()
 }

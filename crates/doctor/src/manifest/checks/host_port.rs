@@ -12,11 +12,11 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(manifests: &Manifests) -> Vec<Check> {
-    let mut hosts: Vec<(Call<'_>, String)> = Vec::new();
+    let mut hosts: Vec<(Call<'_>, &str)> = Vec::new();
     let mut found = Vec::new();
     for call in manifests.calls().filter(|call| call.pods.on_host() && call.hosts_store()) {
-        let Some(port) = port(&call) else { continue };
-        let same = |(other, own): &&(Call<'_>, String)| {
+        let Some(port) = call.launch.known_port() else { continue };
+        let same = |(other, own): &&(Call<'_>, &str)| {
             *own == port && other.pods.object != call.pods.object && !call.is_together(other.pods)
         };
         if let Some((other, _)) = hosts.iter().find(same) {
@@ -29,14 +29,4 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         hosts.push((call, port));
     }
     found
-}
-
-/// The port on which the store listens.
-fn port(call: &Call<'_>) -> Option<String> {
-    match (&call.launch.port, &call.launch.backend) {
-        (Some(told), _) => told.text.literal().map(str::to_owned),
-        (None, Backend::C10d) => Some("29400".into()),
-        (None, Backend::Static) if call.launch.tool != Tool::Program => Some("29500".into()),
-        (None, _) => None,
-    }
 }
