@@ -460,11 +460,11 @@ impl Shell<'_> {
 
     fn execute(&mut self, mut words: Vec<Text>) {
         // Programs that only start another command.
-        while words.len() > 1
-            && words[0]
-                .literal()
-                .is_some_and(|word| matches!(word, "exec" | "command" | "nohup" | "time" | "builtin"))
-        {
+        // `command -v` only looks for one.
+        let is_flag = |word: &Text| word.literal().is_some_and(|word| word.starts_with('-'));
+        let starts =
+            |word: &Text| matches!(word.literal(), Some("exec" | "command" | "nohup" | "time" | "builtin"));
+        while words.len() > 1 && starts(&words[0]) && !is_flag(&words[1]) {
             words.remove(0);
         }
         let first = words[0].to_string();

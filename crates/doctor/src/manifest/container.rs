@@ -98,9 +98,9 @@ impl Container {
 
     /// Whether a command is a small program of a shell.
     pub(crate) fn is_small(command: &Command) -> bool {
-        const SMALL: [&str; 14] = [
-            "cat", "date", "echo", "exit", "false", "hostname", "nslookup", "printf", "set", "sleep", "test",
-            "true", "type", "which",
+        const SMALL: [&str; 16] = [
+            "[", "cat", "command", "date", "echo", "exit", "false", "hostname", "nslookup", "printf", "set",
+            "sleep", "test", "true", "type", "which",
         ];
         let program = command.words.first().and_then(Text::literal);
         program.is_some_and(|program| SMALL.contains(&basename(program)))

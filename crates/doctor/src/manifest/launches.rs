@@ -205,6 +205,7 @@ fn deepspeed(command: &Command, at: usize) -> Option<Launch> {
         port: flag(words, &["master-port"]),
         node_rank: flag(words, &["node-rank"]),
         nodes: flag(words, &["num-nodes", "nnodes"]),
+        processes: flag(words, &["num-gpus"]),
         is_told_elsewhere: true,
         ..empty(Tool::DeepSpeed, command, at)
     })
@@ -224,9 +225,18 @@ fn without_scheme(told: Told) -> Option<Told> {
     (scheme.literal() == Some("tcp:")).then_some(Told { text, ..told })
 }
 
+/// Hydra's `launcher.nnodes=2` as the flag `--nnodes=2`.
+fn of_hydra(word: &Text) -> Text {
+    let Some((key, value)) = word.split_once('=') else { return word.clone() };
+    let Some((_, name)) = key.literal().and_then(|key| key.rsplit_once('.')) else { return word.clone() };
+    let mut flag = Text::known(format!("--{name}="));
+    flag.extend(value);
+    flag
+}
+
 /// Any program with flags for the number of nodes, their rank and the master.
 fn other(command: &Command, at: usize) -> Option<Launch> {
-    let words = &command.words;
+    let words = &command.words.iter().map(of_hydra).collect::<Vec<_>>();
     let nodes = flag(words, &["nnodes", "num-nodes", "num-machines", "world-size"])?;
     let node_rank = flag(words, &["node-rank", "machine-rank", "rank"]);
     let host = flag(words, &HOSTS)?;

@@ -18,7 +18,7 @@ fn find(manifests: &Manifests, pods: &Pods) -> Vec<Check> {
     };
     let Some(service) = manifests.of_kind("Service").find(links) else { return Vec::new() };
     let variable = format!("{}_PORT", service.name.to_uppercase().replace('-', "_"));
-    let off = pods.spec.get("enableServiceLinks") == Some(&Value::Bool(false));
+    let off = pods.maker == Maker::Slurm || pods.spec.get("enableServiceLinks") == Some(&Value::Bool(false));
     let lacks = |container: &&Container| container.trains() && container.variable(&variable).is_none();
     let check = |_: &Container| {
         let evidence =

@@ -5,7 +5,8 @@ use crate::manifest::identity::is_index;
 
 pub(super) const RULE: Rule = Rule {
     id: "unset-variable",
-    sees: "FAIL: a launch value uses `$(NAME)` or `$NAME`, and nothing sets it",
+    sees: "FAIL: a launch value uses `$(NAME)` or `$NAME`, and nothing sets it, or is a variable's name \
+           without `$`",
     fails: "unset-variable.yaml",
     passes: "good-job-static.yaml",
     find: Find::Container(find),
@@ -24,6 +25,16 @@ fn in_launch(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Check> 
     let mut said = std::collections::BTreeSet::new();
     let mut found = Vec::new();
     for (what, told) in launch.told() {
+        // Another check looks at ranks that are words.
+        let name = told.text.literal().filter(|_| what != "the node rank");
+        if let Some(name) = name.filter(|name| launch.command.variables.contains_key(*name)) {
+            let evidence = format!(
+                "{what} ({}) is the word `{name}`, and a variable is called so: a `$` is missing",
+                told.by
+            );
+            let check = Check::fail(evidence, format!("${name}"));
+            found.push(check.at(pods.at(&container.at("command"))));
+        }
         for name in told.text.unset() {
             let of_maker = pods.maker != Maker::Slurm
                 && pods.facts().prefixes.iter().any(|prefix| name.starts_with(prefix));
