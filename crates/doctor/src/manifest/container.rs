@@ -26,12 +26,6 @@ pub(crate) struct Container {
     /// The parts that could not be read.
     pub(super) unread: Vec<String>,
     pub(super) launches: Vec<Launch>,
-    /// Variables of `env` that refer to names without an earlier definition, each with that name.
-    pub(super) too_early: Vec<(String, String)>,
-    /// `$(NAME)` in the command, without a definition.
-    pub(super) left_as_written: BTreeSet<String>,
-    /// Words with `$NAME` that no shell reads, each with that name.
-    pub(super) unexpanded: Vec<(String, String)>,
     /// How many readings of its script there are.
     pub(super) ways: usize,
     /// Whether its script does something else in another pod.
@@ -52,6 +46,21 @@ impl Container {
     /// Whether no shell reads its command.
     pub(crate) fn is_exec(&self) -> bool {
         !self.argv.is_empty() && !self.argv.iter().any(|word| rallypoint_shell::is_shell(word))
+    }
+
+    /// Variables of its `env` that refer to names without an earlier definition, each with that name.
+    pub(crate) fn too_early(&self) -> impl Iterator<Item = (&str, &str)> {
+        let own = self.own.iter().filter_map(|own| Some((own.as_str(), self.variable(own)?)));
+        let names = own.flat_map(|(own, text)| text.unset().map(move |name| (own, name)));
+        // A label has two words.
+        names.filter(|(_, name)| !name.contains(' '))
+    }
+
+    /// `$(NAME)` in its command, without a definition, where no shell reads it.
+    pub(crate) fn left_as_written(&self) -> BTreeSet<&str> {
+        let is_written = |name: &&str| self.argv.iter().any(|word| word.contains(&format!("$({name})")));
+        let words = self.commands.iter().filter(|_| self.is_exec()).flat_map(|command| &command.words);
+        words.flat_map(Text::unset).filter(is_written).collect()
     }
 
     /// Whether it runs a rallypoint server.

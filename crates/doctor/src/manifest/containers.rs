@@ -1,6 +1,5 @@
 //! Reads a container: its variables, and the commands that it runs.
 
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use serde_json::Value;
@@ -54,9 +53,7 @@ impl Container {
         for item in list(&self.value, "/env").to_vec() {
             let Some(name) = item.get("name").and_then(Value::as_str) else { continue };
             let text = if let Some(value) = item.get("value").and_then(scalar) {
-                let (text, missing) = self.expanded(&value);
-                self.too_early.extend(missing.into_iter().map(|missing| (name.to_owned(), missing)));
-                text
+                self.expanded(&value)
             } else if let Some(path) = item.pointer("/valueFrom/fieldRef/fieldPath").and_then(Value::as_str) {
                 field(pods, path)
             } else if let Some(from) = item.pointer("/valueFrom/configMapKeyRef") {
@@ -90,53 +87,38 @@ impl Container {
             .or_insert_with(|| vec![Text::of(Part::Of(shell::Source::HostName))]);
     }
 
-    /// Expands `$(NAME)`, as the kubelet does. Returns the names without a definition, which stay as written.
-    fn expanded(&self, written: &str) -> (Text, Vec<String>) {
+    /// Expands `$(NAME)`, as the kubelet does. Names without a definition stay as written.
+    fn expanded(&self, written: &str) -> Text {
         let mut text = Text::default();
-        let mut missing = Vec::new();
-        if written.contains("{{") && written.contains("}}") {
-            return (Text::unknown(written, false), missing);
+        if written.contains("{{") {
+            return Text::unknown(written, false);
         }
         for piece in references(written) {
             match piece {
                 Piece::Text(known) => text.push(Part::Known(known.into())),
                 Piece::Reference(name) => match self.variable(name) {
                     Some(value) => text.extend(value.clone()),
-                    None if self.open => {
-                        text.push(Part::Unknown { written: format!("$({name})"), varies: false });
-                    }
-                    None => {
-                        missing.push(name.to_owned());
-                        text.push(Part::Unset(name.to_owned()));
-                    }
+                    None if self.open => text.extend(Text::unknown(format!("$({name})"), false)),
+                    None => text.push(Part::Unset(name.to_owned())),
                 },
             }
         }
-        (text, missing)
+        text
     }
 
     fn read_command(&mut self, pods: &Pods, objects: &[Object], choice: usize) {
         let file = |path: &str| self.file(pods, objects, path);
         let shell_at = self.argv.iter().take(12).position(|word| is_shell(word) && !word.is_empty());
-        let mut missing = BTreeSet::new();
-        let mut unexpanded = Vec::new();
-        let mut expand = |word: &String| match dollar(word).filter(|_| shell_at.is_none()) {
+        let expand = |word: &String| match self.unexpanded(word) {
             // What a program makes of a word that is left as it is, is not known.
-            Some(name) if !reads_dollars(&self.argv) => {
-                unexpanded.push((word.clone(), name.to_owned()));
-                Text::unknown(word, false)
-            }
-            _ => {
-                let (text, left) = self.expanded(word);
-                missing.extend(left);
-                text
-            }
+            Some(_) => Text::unknown(word, false),
+            None => self.expanded(word),
         };
         let (before, inner) = self.argv.split_at(shell_at.unwrap_or_default());
-        let before: Vec<Text> = before.iter().map(&mut expand).collect();
+        let before: Vec<Text> = before.iter().map(expand).collect();
         let words: Vec<Text> = match shell_at {
             Some(_) => inner.iter().map(|word| Text::known(self.for_shell(word))).collect(),
-            None => inner.iter().map(&mut expand).collect(),
+            None => inner.iter().map(expand).collect(),
         };
         let (variables, open, here) = (self.variables.clone(), self.open, &pods.here());
         let surroundings = Surroundings { variables, open, file: &file, here, choice };
@@ -149,7 +131,11 @@ impl Container {
         }
         (self.commands, self.unread) = (reading.commands, reading.unread);
         (self.ways, self.is_by_pod) = (reading.ways, reading.is_by_pod);
-        (self.left_as_written, self.unexpanded) = (missing, unexpanded);
+    }
+
+    /// The variable in a word of its command that is written for a shell, which does not read it.
+    pub(crate) fn unexpanded<'w>(&self, word: &'w str) -> Option<&'w str> {
+        dollar(word).filter(|_| self.is_exec() && !reads_dollars(&self.argv))
     }
 
     /// A script as the shell gets it: the kubelet expands `$(NAME)` if the variable exists, and leaves the
@@ -195,7 +181,7 @@ impl Container {
         let name = shell::basename(path);
         let mut named = objects.iter().filter_map(|object| match object.kind.as_str() {
             "ConfigMap" if path.starts_with('/') => object.value.pointer("/data")?.get(name)?.as_str(),
-            "Script" if object.name == name => object.value.get("script")?.as_str(),
+            "Script" if object.name == name => object.script(),
             _ => None,
         });
         match (named.next(), named.next()) {

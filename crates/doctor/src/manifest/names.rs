@@ -40,15 +40,12 @@ pub(crate) enum Taken {
 
 /// Finds out what a host name means.
 pub(crate) fn resolve<'m>(host: &Text, pods: &Pods, manifests: &'m Manifests) -> Target<'m> {
-    match host.source() {
+    // The pod's own name with a domain still means the pod itself.
+    let labels = host.split('.');
+    match labels[0].source() {
         Some(Source::HostName | Source::PodIp | Source::PodName) => return Target::Own,
         Some(_) => return Target::Elsewhere,
         None => {}
-    }
-    let labels = host.split('.');
-    // The pod's own name with a domain still means the pod itself.
-    if labels.len() > 1 && matches!(labels[0].source(), Some(Source::HostName | Source::PodName)) {
-        return Target::Own;
     }
     let known: Vec<Option<&str>> = labels.iter().map(Text::literal).collect();
     let (Some(first), rest) = (known[0], &known[1..]) else { return Target::Elsewhere };
@@ -70,16 +67,11 @@ pub(crate) fn resolve<'m>(host: &Text, pods: &Pods, manifests: &'m Manifests) ->
         }
     };
     let Some(second) = second else { return one_label(first, pods, manifests) };
-    if second.contains('$') {
-        return Target::Elsewhere;
+    let of_other = |namespace: &str| pods.namespace.as_deref().is_some_and(|own| own != namespace);
+    match rest.get(1) {
+        Some(Some(namespace)) if *namespace != "svc" && of_other(namespace) => Target::Elsewhere,
+        _ => two_labels(first, second, pods, manifests),
     }
-    if let Some(Some(namespace)) = rest.get(1)
-        && *namespace != "svc"
-        && pods.namespace.as_deref().is_some_and(|own| own != *namespace)
-    {
-        return Target::Elsewhere;
-    }
-    two_labels(first, second, pods, manifests)
 }
 
 fn is_loopback(text: &str) -> bool {
@@ -139,19 +131,14 @@ fn one_label<'m>(name: &str, pods: &Pods, manifests: &'m Manifests) -> Target<'m
         Some(Err(why)) => return Target::Nothing(why),
         None => {}
     }
-    let made_over_all = near(pods, manifests).any(|other| {
-        other.subdomain.as_deref() == Some(name)
-            && other.maker.facts().services.iter().any(|service| service.of_all && other.has(service.when))
-    });
-    if made_over_all
-        || near(pods, manifests).any(|other| {
-            other
-                .facts()
-                .services
-                .iter()
-                .any(|service| !other.name.is_empty() && service.name.replace("{name}", &other.name) == name)
+    let is_made = |other: &Pods| {
+        let is_subdomain = other.subdomain.as_deref() == Some(name);
+        other.facts().services.iter().any(|service| {
+            is_subdomain && service.of_all && other.has(service.when)
+                || !other.name.is_empty() && service.name.replace("{name}", &other.name) == name
         })
-    {
+    };
+    if near(pods, manifests).any(is_made) {
         return Target::Elsewhere;
     }
     // A Job and a Deployment give no pod a number.

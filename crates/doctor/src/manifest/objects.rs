@@ -41,6 +41,11 @@ impl Object {
         self.api.starts_with("argoproj.io/")
     }
 
+    /// The text, if it is a script.
+    pub(crate) fn script(&self) -> Option<&str> {
+        self.value.get("script")?.as_str()
+    }
+
     /// Whether it is a script that another file starts.
     pub(crate) fn is_called(&self) -> bool {
         self.value.get("called") == Some(&Value::Bool(true))

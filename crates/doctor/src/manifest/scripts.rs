@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::container::Container;
 use super::launch::{Launch, Told, Tool};
@@ -168,15 +168,14 @@ fn leads_elsewhere(program: &str) -> bool {
 ///
 /// Also returns how many readings of it there are.
 pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pods>, usize) {
-    let text = object.value.get("script").and_then(Value::as_str).unwrap_or_default();
+    let text = object.script().unwrap_or_default();
     let system = batch_system(text);
     if system.is_none() && object.is_called() {
         return (Vec::new(), 1);
     }
     let file = |path: &str| {
-        let scripts = objects.iter().filter_map(|other| Some((other, other.value.get("script")?.as_str()?)));
-        let mut named = scripts.filter(|(other, _)| other.name == shell::basename(path));
-        named.next().map(|(_, text)| text.to_owned())
+        let mut named = objects.iter().filter(|other| other.name == shell::basename(path));
+        named.find_map(|other| other.script().map(str::to_owned))
     };
     let (job, options) = system.map(|(mark, _)| asked(text, mark)).unwrap_or_default();
     let gpus = gpus_each(&options, job);
@@ -341,10 +340,9 @@ fn on_nodes(command: &Command, start: &Start<'_>) -> (Vec<Text>, Variables) {
 impl Container {
     fn of_script(object: &Object, gpus: Option<u64>) -> Self {
         let gpus = gpus.map(|gpus| json!({ "limits": { "slurm.schedmd.com/gpu": gpus.to_string() } }));
-        let script = object.value.get("script");
         Self {
             open: true,
-            value: json!({ "name": object.name, "script": script, "resources": gpus }),
+            value: json!({ "name": object.name, "script": object.script(), "resources": gpus }),
             ..Self::default()
         }
     }

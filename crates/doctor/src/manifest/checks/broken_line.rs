@@ -16,7 +16,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
     let of_object = |object: &Object| {
         let of_map = || object.value.get("data").into_iter().filter_map(Value::as_object).flatten();
         let scripts = of_map().filter_map(|(_, text)| text.as_str()).filter(|text| text.starts_with("#!"));
-        let mut texts = object.value.get("script").and_then(Value::as_str).into_iter().chain(scripts);
+        let mut texts = object.script().into_iter().chain(scripts);
         Some(check(texts.find_map(broken)?).at(object.place("-")))
     };
     let of_container = |(pods, container): (&Pods, &Container)| {

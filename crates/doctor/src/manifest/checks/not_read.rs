@@ -21,7 +21,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
 
 /// A script that nothing in the files starts may be right, depending on who does.
 fn by_hand(manifests: &Manifests, object: &Object) -> Option<Check> {
-    let text = object.value.get("script")?.as_str()?;
+    let text = object.script()?;
     let mut pods = manifests.of_object(object.number).filter(|pods| pods.train()).peekable();
     let starts =
         pods.peek().is_some() && pods.all(|pods| pods.step.as_ref().is_some_and(|it| it.by.is_some()));

@@ -41,7 +41,7 @@ fn in_launch(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Check> 
             let of_service = name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT");
             // Another check names the cause: pods without an index.
             let is_index = is_index(name) && !pods.has_index() && what == "the node rank";
-            let is_early = container.too_early.iter().any(|(_, early)| early == name);
+            let is_early = container.too_early().any(|(_, early)| early == name);
             if of_maker || of_service || is_index || is_early || !said.insert(name.to_owned()) {
                 continue;
             }
@@ -51,7 +51,7 @@ fn in_launch(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Check> 
                     "{what} ({by}) comes from the {name}, which neither the template nor a {maker} gives to \
                      the pods: it is empty"
                 )
-            } else if container.left_as_written.contains(name) {
+            } else if container.left_as_written().contains(name) {
                 format!("{what} ({by}) names $({name}), which is not defined: it stays as it is written")
             } else {
                 format!("{what} ({by}) is made of ${name}, but nothing sets it: it is empty")
@@ -67,21 +67,22 @@ fn in_launch(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Check> 
 fn left_as_written(pods: &Pods, container: &Container) -> Vec<Check> {
     let of_maker = |name: &str| pods.facts().prefixes.iter().any(|prefix| name.starts_with(prefix));
     let mut found = Vec::new();
-    for (variable, name) in &container.too_early {
+    for (variable, name) in container.too_early() {
         let later = container.variables.contains_key(name);
-        let why = match (later, container.own.contains(name)) {
-            (true, true) => "which is defined only after it",
-            (true, false) => "which the maker adds only after it",
-            (false, _) => "which is not defined",
+        let is_own = container.own.iter().any(|own| own == name);
+        let (why, advice) = match later {
+            true if is_own => ("which is defined only after it", remedy(pods, name)),
+            true => (
+                "which the maker adds only after it",
+                format!("use ${name} in the command, where it is filled in"),
+            ),
+            false => ("which is not defined", remedy(pods, name)),
         };
         let evidence = format!("{variable} names $({name}), {why}: the text stays as it is written");
-        let advice = match (later, container.own.contains(name)) {
-            (true, false) => format!("use ${name} in the command, where it is filled in"),
-            _ => remedy(pods, name),
-        };
         found.push(Check::fail(evidence, advice).at(pods.at(&container.at("env"))));
     }
-    for (written, name) in &container.unexpanded {
+    let unexpanded = container.argv.iter().filter_map(|word| Some((word, container.unexpanded(word)?)));
+    for (written, name) in unexpanded {
         let known = container.variables.contains_key(name);
         if !known && (pods.is_open || !container.trains()) {
             continue;
@@ -92,7 +93,7 @@ fn left_as_written(pods: &Pods, container: &Container) -> Vec<Check> {
         let remedy = if known { format!("write $({name})") } else { remedy(pods, name) };
         found.push(Check::fail(evidence, remedy).at(pods.at(&container.at("command"))));
     }
-    for name in &container.left_as_written {
+    for name in container.left_as_written() {
         let is_unset = |(_, told): (&str, &Told)| told.text.unset().any(|unset| unset == name);
         if of_maker(name) || container.launches.iter().any(|launch| launch.told().any(is_unset)) {
             continue;
