@@ -197,10 +197,8 @@ impl Shell<'_> {
             }
             CompoundCommand::ArithmeticForClause(clause) => self.maybe(|shell| shell.list(&clause.body.list)),
             CompoundCommand::WhileClause(clause) | CompoundCommand::UntilClause(clause) => {
-                self.maybe(|shell| {
-                    shell.list(&clause.0);
-                    shell.list(&clause.1.list);
-                });
+                self.list(&clause.0);
+                self.maybe(|shell| shell.list(&clause.1.list));
             }
             CompoundCommand::IfClause(clause) => self.branches(clause),
             CompoundCommand::CaseClause(clause) => self.cases(clause),
@@ -255,7 +253,7 @@ impl Shell<'_> {
             }
             match fits {
                 Some(true) if ways.is_empty() => return self.list(body),
-                Some(false) if !is_any => continue,
+                Some(false) => continue,
                 _ => ways.push(body),
             }
             if is_any || fits == Some(true) {

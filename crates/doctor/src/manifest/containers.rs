@@ -30,7 +30,7 @@ impl Container {
         let mut container = Self { open: pods.is_open, field, argv, value, ..Self::default() };
         container.read_env(pods, objects);
         container.read_command(pods, objects, choice);
-        container.launches = launches::of(pods, &container);
+        container.launches = launches::of(&container);
         container
     }
 
@@ -135,7 +135,7 @@ impl Container {
 
     /// The variable in a word of its command that is written for a shell, which does not read it.
     pub(crate) fn unexpanded<'w>(&self, word: &'w str) -> Option<&'w str> {
-        dollar(word).filter(|_| self.is_exec() && !reads_dollars(&self.argv))
+        dollar(word).filter(|_| self.is_exec())
     }
 
     /// A script as the shell gets it: the kubelet expands `$(NAME)` if the variable exists, and leaves the
@@ -233,12 +233,6 @@ fn dollar(word: &str) -> Option<&str> {
     let end = name.find(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_');
     let name = &name[..end.unwrap_or(name.len())];
     name.starts_with(|c: char| c.is_ascii_uppercase()).then_some(name).filter(|name| name.len() > 1)
-}
-
-/// Whether the program has a meaning of its own for `$`.
-fn reads_dollars(argv: &[String]) -> bool {
-    const PROGRAMS: [&str; 8] = ["awk", "sed", "jq", "perl", "grep", "envsubst", "find", "nginx"];
-    argv.first().is_some_and(|program| PROGRAMS.contains(&shell::basename(program)))
 }
 
 /// A script in which `{{ … }}` is a variable that nobody knows.

@@ -107,14 +107,12 @@ fn labelled(pods: &Pods, what: &str, key: &str) -> Text {
     }
 }
 
-/// Whether something else than the template and the maker may set this label.
+/// Whether something else than the template and the maker may set this label. Nothing else sets one of
+/// Kubernetes itself, or one without a domain.
 fn may_come_later(pods: &Pods, key: &str) -> bool {
     const KUBERNETES: [&str; 3] =
         ["batch.kubernetes.io/", "apps.kubernetes.io/", "statefulset.kubernetes.io/"];
-    const OTHERS: [&str; 6] =
-        ["kueue.x-k8s.io", "kubernetes.io/", "k8s.v1.cni.cncf.io", "istio.io", "amazonaws.com", "run.ai"];
-    let by_other = OTHERS.iter().any(|domain| key.contains(domain));
-    pods.is_open || by_other && !KUBERNETES.iter().any(|domain| key.starts_with(domain))
+    pods.is_open || key.contains('.') && !KUBERNETES.iter().any(|domain| key.starts_with(domain))
 }
 
 /// What `metadata.labels['KEY']` reads, and the key.

@@ -73,8 +73,6 @@ fn has_rank(pods: &Pods, rank: &str) -> bool {
 
 /// Whether pods whose rank nothing sets lack one.
 fn is_missed(call: &Call<'_>) -> bool {
-    const OTHERS: [&str; 6] =
-        ["NODE_RANK", "GROUP_RANK", "PET_NODE_RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"];
     if call.launch.tool != Tool::Program {
         // If there is no endpoint, another check reports that.
         return call.launch.host.is_some();
@@ -90,10 +88,9 @@ fn is_missed(call: &Call<'_>) -> bool {
         // It may be no program with PyTorch.
         None => !call.pods.has_index() && container.gpus().is_some() && call.sets("MASTER_ADDR"),
     };
-    let other = OTHERS.iter().any(|name| call.variable(name).is_some());
     // A variable with another name may hold the value from which the program derives its rank.
     let elsewhere = container.own.iter().any(|name| container.variable(name).is_some_and(Text::varies));
-    several && !other && !elsewhere && call.manifests.training(call.pods.object).count() == 1
+    several && !elsewhere && call.manifests.training(call.pods.object).count() == 1
 }
 
 /// The field that gives a launch its rank.

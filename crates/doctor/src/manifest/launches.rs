@@ -5,12 +5,11 @@ use std::rc::Rc;
 
 use super::container::Container;
 use super::launch::{Launch, Told, Tool};
-use super::pods::Pods;
 use rallypoint_node::launch::{Backend, Torchrun};
 use rallypoint_shell::{Command, Part, Text, basename};
 
 /// The launches of a container.
-pub(crate) fn of(pods: &Pods, container: &Container) -> Vec<Launch> {
+pub(crate) fn of(container: &Container) -> Vec<Launch> {
     let mut by_rallypoint = false;
     let mut found = Vec::new();
     let commands = container.commands.iter().enumerate();
@@ -35,7 +34,7 @@ pub(crate) fn of(pods: &Pods, container: &Container) -> Vec<Launch> {
         }
     }
     if found.is_empty() {
-        found.extend(program(pods, container));
+        found.extend(program(container));
     }
     found
 }
@@ -252,7 +251,7 @@ fn other(command: &Command, at: usize) -> Option<Launch> {
 }
 
 /// A program that reads torch's variables: `MASTER_ADDR` or `RANK` is set, and no launcher is called.
-fn program(pods: &Pods, container: &Container) -> Option<Launch> {
+fn program(container: &Container) -> Option<Launch> {
     let whole = Command {
         words: Vec::new(),
         variables: Rc::new(container.variables.clone()),
@@ -280,16 +279,12 @@ fn program(pods: &Pods, container: &Container) -> Option<Launch> {
     }
     let (at, command) = started.unwrap_or((0, &whole));
     let host = variable(command, &["MASTER_ADDR"]);
-    let sets = |name: &str| {
-        container.own.iter().any(|own| own == name) || container.variable(name) != command.variable(name)
-    };
-    let by_maker = || pods.facts().variables.iter().any(|known| known.name == "MASTER_ADDR");
     // The master may be in the program itself. A rank that is no number may be something else.
     let has_rank = || {
         let rank = variable(command, &["RANK"]).filter(|_| container.own.iter().any(|own| own == "RANK"));
         rank.is_some_and(|rank| rank.text.literal().is_none_or(|rank| rank.parse::<u32>().is_ok()))
     };
-    if host.is_none() && !has_rank() || host.is_some() && !sets("MASTER_ADDR") && !by_maker() {
+    if host.is_none() && !has_rank() {
         return None;
     }
     Some(Launch {

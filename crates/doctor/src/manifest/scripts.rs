@@ -195,7 +195,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         }
         let start = Start::of(&words, job);
         let begin = || Container { variables: variables.clone(), ..Container::of_script(object, gpus) };
-        let with_launches = |read: Container| Container { launches: launches::of(&base, &read), ..read };
+        let with_launches = |read: Container| Container { launches: launches::of(&read), ..read };
         let on_nodes = |start: &Start<'_>, index: u64| {
             let (words, variables) = on_nodes(command, start);
             let here = [(Source::Index, index.to_string())];

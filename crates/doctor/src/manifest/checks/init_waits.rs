@@ -13,20 +13,18 @@ pub(super) const RULE: Rule = Rule {
 fn find(manifests: &Manifests, pods: &Pods) -> Option<Check> {
     const ASK_NAME: [&str; 5] = ["nslookup", "getent", "dig", "host", "ping"];
     const ASK_PORT: [&str; 3] = ["nc", "ncat", "curl"];
-    if !pods.are_several() && pods.count != Some(1) {
+    // The others may wait for the first.
+    let are_others = pods.part_of.is_some() && pods.index > 0;
+    if are_others || !pods.are_several() && pods.count != Some(1) {
         return None;
     }
     for (n, container) in pods.init_containers.iter().enumerate() {
-        // A branch may exclude pod 0.
-        let branches = container
-            .argv
-            .iter()
-            .any(|text| ["if ", "[[", "case ", "-ne ", "!= "].iter().any(|word| text.contains(word)));
-        if container.is_sidecar() || branches {
+        if container.is_sidecar() {
             continue;
         }
         let served_before = pods.init_containers[..n].iter().any(Container::serves);
-        for command in &container.commands {
+        // A branch may exclude pod 0.
+        for command in container.commands.iter().filter(|command| !command.conditional) {
             let program = command.words[0].literal().unwrap_or_default();
             let (asks_name, asks_port) = (ASK_NAME.contains(&program), ASK_PORT.contains(&program));
             if !asks_name && !asks_port {
