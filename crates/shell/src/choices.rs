@@ -58,6 +58,19 @@ pub(super) fn may_launch(list: &CompoundList) -> bool {
     LAUNCHERS.iter().any(|name| text.contains(name))
 }
 
+/// `[ A -a B ]` and the like, of which each side may be unknown.
+pub(super) fn both(a: Option<bool>, b: Option<bool>) -> Option<bool> {
+    match (a, b) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        _ => None,
+    }
+}
+
+pub(super) fn either(a: Option<bool>, b: Option<bool>) -> Option<bool> {
+    both(a.map(|a| !a), b.map(|b| !b)).map(|neither| !neither)
+}
+
 /// Whether a text fits a pattern with `*` and `?`; nothing if the pattern has more.
 pub(super) fn fits(text: &str, pattern: &str) -> Option<bool> {
     if pattern.contains(['[', '(', '\\']) {

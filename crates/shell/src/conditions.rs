@@ -3,22 +3,9 @@
 use brush_parser::arithmetic;
 use brush_parser::ast::{self, AndOr, CompoundCommand, CompoundList, ExtendedTestExpr};
 
-use super::choices::fits;
+use super::choices::{both, either, fits};
 use super::run::Shell;
 use super::{Part, Source, Text};
-
-/// `[ A -a B ]` and the like, of which each side may be unknown.
-fn both(a: Option<bool>, b: Option<bool>) -> Option<bool> {
-    match (a, b) {
-        (Some(false), _) | (_, Some(false)) => Some(false),
-        (Some(true), Some(true)) => Some(true),
-        _ => None,
-    }
-}
-
-fn either(a: Option<bool>, b: Option<bool>) -> Option<bool> {
-    both(a.map(|a| !a), b.map(|b| !b)).map(|neither| !neither)
-}
 
 impl Shell<'_> {
     /// Whether a list of commands succeeds.

@@ -9,7 +9,7 @@ use brush_parser::ast::{
 };
 use brush_parser::{Parser, ParserOptions};
 
-use super::choices::{self, Choices};
+use super::choices::{self, Choices, either};
 use super::{Command, Reading, Source, Surroundings, Text, Variables, basename, called, is_script, is_shell};
 
 /// Depth limit for scripts that call scripts and functions.
@@ -220,11 +220,10 @@ impl Shell<'_> {
                 self.list(condition);
             }
             let held = condition.map_or(Some(true), |condition| self.holds(condition));
-            match held {
-                Some(false) => continue,
-                Some(true) if ways.is_empty() => return self.list(body),
-                _ => ways.push(body),
+            if held == Some(false) {
+                continue;
             }
+            ways.push(body);
             written.extend(condition.map(ToString::to_string));
             if held == Some(true) {
                 falls_through = false;
@@ -244,19 +243,17 @@ impl Shell<'_> {
         for case in &clause.cases {
             let is_any = case.patterns.iter().any(|pattern| pattern.value == "*");
             let body = case.cmd.as_ref().unwrap_or(&nothing);
-            let mut fits = Some(false);
+            let mut fits = Some(is_any);
             for pattern in &case.patterns {
                 let pattern = self.text(&pattern.value);
                 let one = self.here(&pattern).zip(value.as_ref());
-                let one = one.and_then(|(pattern, value)| choices::fits(value, &pattern));
-                fits = if fits == Some(true) || one == Some(true) { Some(true) } else { fits.and(one) };
+                fits = either(fits, one.and_then(|(pattern, value)| choices::fits(value, &pattern)));
             }
-            match fits {
-                Some(true) if ways.is_empty() => return self.list(body),
-                Some(false) => continue,
-                _ => ways.push(body),
+            if fits == Some(false) {
+                continue;
             }
-            if is_any || fits == Some(true) {
+            ways.push(body);
+            if fits == Some(true) {
                 falls_through = false;
                 break;
             }
@@ -266,6 +263,9 @@ impl Shell<'_> {
 
     /// Runs one branch if it matters which, and no pod takes another one than the others.
     fn one_or_all(&mut self, condition: &str, ways: &[&CompoundList], falls_through: bool) {
+        if let ([only], false) = (ways, falls_through) {
+            return self.list(only);
+        }
         let differs = self.varies || choices::is_of_one_node(condition);
         if differs || self.conditional > 0 || !ways.iter().any(|body| choices::may_launch(body)) {
             return self.ways(ways, falls_through);
@@ -324,6 +324,7 @@ impl Shell<'_> {
     }
 
     fn simple(&mut self, simple: &ast::SimpleCommand) {
+        const CHANGE: [&str; 7] = ["eval", "source", ".", "read", "unset", "mapfile", "readarray"];
         let mut own = Vec::new();
         let mut redirects = Vec::new();
         for item in simple.prefix.iter().flat_map(|prefix| &prefix.0) {
@@ -371,13 +372,8 @@ impl Shell<'_> {
         }
         self.keep_written(&words, &redirects);
         self.execute(words);
-        if builtin != "eval"
-            && !matches!(builtin.as_str(), "source" | "." | "read" | "unset" | "mapfile" | "readarray")
-        {
-            let is_function = self.functions.contains_key(&builtin);
-            if !is_function {
-                (self.variables, self.private) = (before, private);
-            }
+        if !CHANGE.contains(&builtin.as_str()) && !self.functions.contains_key(&builtin) {
+            (self.variables, self.private) = (before, private);
         }
     }
 
@@ -482,13 +478,8 @@ impl Shell<'_> {
                 return;
             }
             "read" | "mapfile" | "readarray" | "getopts" => {
-                for word in words[1..].iter().filter_map(Text::literal).map(str::to_owned).collect::<Vec<_>>()
-                {
-                    if !word.starts_with('-') {
-                        self.set(&word, Text::unknown(format!("${word}"), false));
-                    }
-                }
-                return;
+                let names = words[1..].iter().filter_map(Text::literal).filter(|word| !word.starts_with('-'));
+                return names.for_each(|name| self.set(name, Text::unknown(format!("${name}"), false)));
             }
             "exit" => {
                 self.ended |= self.conditional == 0;

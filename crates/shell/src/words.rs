@@ -122,6 +122,8 @@ impl Shell<'_> {
 
     fn expansion(&mut self, expr: &ParameterExpr, source: &str) -> Text {
         let fallback = |text: &Text| Text::unknown(source, text.varies());
+        // What nothing sets stays so.
+        let changed = |text: Text| if text.unset().next().is_some() { text } else { fallback(&text) };
         match expr {
             ParameterExpr::Parameter { parameter, indirect: false } => self.value(parameter, source),
             ParameterExpr::UseDefaultValues { parameter, default_value, indirect: false, .. } => {
@@ -161,43 +163,32 @@ impl Shell<'_> {
             }
             ParameterExpr::RemoveLargestPrefixPattern { parameter, pattern, indirect: false } => {
                 let value = self.value(parameter, source);
-                let at_dash = pattern.as_deref() == Some("*-");
-                match (value.source(), value.literal()) {
-                    (Some(Source::HostName), _) if at_dash => Text::of(Part::Of(Source::EndOfHostName)),
-                    (Some(Source::PodName), _) if at_dash => Text::of(Part::Of(Source::EndOfPodName)),
-                    (_, Some(text)) if at_dash => Text::known(text.rsplit('-').next().unwrap_or_default()),
-                    _ if value.unset().next().is_some() => value,
-                    _ => fallback(&value),
+                match value.source().filter(|_| pattern.as_deref() == Some("*-")) {
+                    Some(Source::HostName) => Text::of(Part::Of(Source::EndOfHostName)),
+                    Some(Source::PodName) => Text::of(Part::Of(Source::EndOfPodName)),
+                    _ => changed(value),
                 }
             }
             ParameterExpr::RemoveLargestSuffixPattern { parameter, pattern, indirect: false }
             | ParameterExpr::RemoveSmallestSuffixPattern { parameter, pattern, indirect: false } => {
                 let value = self.value(parameter, source);
-                // The first label of a host name is the host name.
-                let of_host = value.source() == Some(Source::HostName) && pattern.as_deref() == Some(".*");
-                // All pods share the part before the end of the name.
-                let shared = matches!(value.source(), Some(Source::HostName | Source::PodName));
-                match pattern.as_deref().and_then(|pattern| pattern.strip_suffix('*')) {
-                    _ if of_host => value,
-                    Some(_) if shared => Text::unknown(source, false),
-                    Some(mark) if !mark.is_empty() && !mark.contains(['*', '?', '[']) => {
-                        match value.literal() {
-                            Some(text) => Text::known(text.split(mark).next().unwrap_or_default()),
-                            None => fallback(&value),
-                        }
+                let mark = pattern.as_deref().and_then(|pattern| pattern.strip_suffix('*'));
+                match (value.source(), mark.unwrap_or_default(), value.literal()) {
+                    // The first label of a host name is the host name.
+                    (Some(Source::HostName), ".", _) => value,
+                    // All pods share the part before the end of the name.
+                    (Some(Source::HostName | Source::PodName), ..) => Text::unknown(source, false),
+                    (_, "." | ":" | "-", Some(text)) => {
+                        Text::known(text.split(mark.unwrap_or_default()).next().unwrap_or_default())
                     }
-                    _ if value.unset().next().is_some() => value,
-                    _ => fallback(&value),
+                    _ => changed(value),
                 }
             }
             ParameterExpr::ReplaceSubstring { parameter, .. }
             | ParameterExpr::Substring { parameter, .. }
             | ParameterExpr::RemoveSmallestPrefixPattern { parameter, .. }
             | ParameterExpr::UppercasePattern { parameter, .. }
-            | ParameterExpr::LowercasePattern { parameter, .. } => {
-                let value = self.value(parameter, source);
-                if value.unset().next().is_some() { value } else { fallback(&value) }
-            }
+            | ParameterExpr::LowercasePattern { parameter, .. } => changed(self.value(parameter, source)),
             _ => Text::unknown(source, false),
         }
     }
@@ -261,36 +252,22 @@ impl Shell<'_> {
             // Values that all pods share on one day are not worth guessing.
             ["echo" | "printf", .., _] => first.words.last().cloned().unwrap_or_default(),
             _ => {
-                let varies = reading.commands.iter().any(|command| {
-                    command.words.iter().any(|word| {
-                        matches!(
-                            word.source(),
-                            Some(Source::Index | Source::IndexInRole | Source::EndOfHostName)
-                        )
-                    })
-                });
-                return Text::unknown(source, varies);
+                let mut words = reading.commands.iter().flat_map(|command| &command.words);
+                return Text::unknown(source, words.any(Text::varies));
             }
         };
         if reading.commands.len() == 1 {
             return input;
         }
-        let of_name = matches!(input.source(), Some(Source::HostName | Source::PodName));
-        let filters: Vec<String> = reading.commands[1..]
-            .iter()
-            .map(|command| command.words.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
-            .collect();
-        let takes_end = filters.iter().any(|filter| {
-            filter.contains("$NF")
-                || filter == "rev"
-                || filter.contains(".*-//")
-                || filter.contains("[0-9]*$")
-                || filter.contains("[0-9]+$")
+        let takes_end = reading.commands.iter().skip(1).any(|command| {
+            let filter = command.words.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+            let ends = ["$NF", ".*-//", "[0-9]*$", "[0-9]+$"];
+            filter == "rev" || ends.iter().any(|end| filter.contains(end))
         });
         match input.source() {
             Some(Source::HostName) if takes_end => Text::of(Part::Of(Source::EndOfHostName)),
             Some(Source::PodName) if takes_end => Text::of(Part::Of(Source::EndOfPodName)),
-            _ if of_name => Text::unknown(source, false),
+            Some(Source::HostName | Source::PodName) => Text::unknown(source, false),
             _ if input.unset().next().is_some() => input,
             _ => Text::unknown(source, input.varies()),
         }
