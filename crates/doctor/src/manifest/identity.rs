@@ -90,6 +90,8 @@ fn is_missed(call: &Call<'_>) -> bool {
     };
     // A variable with another name may hold the value from which the program derives its rank.
     let elsewhere = container.own.iter().any(|name| container.variable(name).is_some_and(Text::varies));
+    let other = ["PET_NODE_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"];
+    let elsewhere = elsewhere || other.iter().any(|name| call.variable(name).is_some());
     several && !elsewhere && call.manifests.training(call.pods.object).count() == 1
 }
 

@@ -192,9 +192,6 @@ fn two_labels<'m>(host: &str, second: &str, pods: &Pods, manifests: &'m Manifest
     if let Some(service) = of_namespace {
         return Target::Service(service);
     }
-    if second == "svc" {
-        return one_label(host, pods, manifests);
-    }
     if behind().any(|other| !other.hosts.is_empty() && !other.is_open)
         && behind().all(|other| !other.name.is_empty())
     {

@@ -36,7 +36,6 @@ fn find(call: &Call<'_>) -> Option<Check> {
         Target::Pod { pods: other, .. }
             if other.object != call.pods.object
                 && !other.serve()
-                && !other.train()
                 && call.manifests.training(other.object).next().is_none()
                 && other.maker != Maker::Unknown
                 && !call.is_together(other) =>
