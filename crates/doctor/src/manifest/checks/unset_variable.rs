@@ -25,8 +25,9 @@ fn in_launch(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Check> 
     let mut said = std::collections::BTreeSet::new();
     let mut found = Vec::new();
     for (what, told) in launch.told() {
-        // Another check looks at ranks that are words.
-        let name = told.text.literal().filter(|_| what != "the node rank");
+        // Other checks look at ranks and ports that are words. An id may be any word.
+        let is_name = matches!(what, "the master's address" | "the number of nodes");
+        let name = told.text.literal().filter(|_| is_name);
         if let Some(name) = name.filter(|name| launch.command.variables.contains_key(*name)) {
             let evidence = format!(
                 "{what} ({}) is the word `{name}`, and a variable is called so: a `$` is missing",
