@@ -77,7 +77,7 @@ impl Verdict {
 }
 
 /// A position in a manifest.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Location {
     /// The file.
     pub file: String,

@@ -14,6 +14,7 @@
 //! | `jobs` | which pods train together |
 //! | `meeting` | where the nodes of a launch meet |
 //! | `identity` | what a launch knows about its rank |
+//! | `schemas` | what the published schemas reject |
 //! | `checks` | the checks, one a file |
 
 mod checks;
@@ -28,6 +29,7 @@ mod meeting;
 mod names;
 mod objects;
 mod pods;
+mod schemas;
 mod scripts;
 
 use std::rc::Rc;

@@ -291,3 +291,41 @@ fn a_remedy_has_the_form_of_the_command() {
     let shell = job("[sh, -c, 'torchrun --nnodes=2 --node-rank=0 --master-addr=t-0.t t.py']");
     assert!(shell.contains("--node-rank=$JOB_COMPLETION_INDEX"), "{shell}");
 }
+
+/// What the published schemas say: a field, where it stands, and what to do.
+#[test]
+fn what_the_schemas_reject_is_found_at_its_place() {
+    let job = |spec: &str, container: &str| {
+        let text = format!(
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: t}}\nspec: {{{spec}template: {{spec: \
+             {{restartPolicy: Never, containers: [{{name: c, image: \"i:1\", {container}}}]}}}}}}\n"
+        );
+        let rejects = |check: &&Check| matches!(check.id, "operator-rejects" | "unknown-field");
+        let lines = check(&text).iter().filter(rejects).map(Check::to_string).collect::<Vec<_>>();
+        lines.join("\n")
+    };
+    let place = "spec.template.spec.containers[0]";
+    for (spec, container, words) in [
+        ("parallelism: two, ", "", ["spec.parallelism", "must be a whole number"]),
+        ("subdomain: t, ", "", ["spec.subdomain", "into `spec.template.spec`"]),
+        ("", "nodeSelector: {a: b}", [".nodeSelector", "into `spec.template.spec`"]),
+        ("", "imagepullPolicy: Always", [".imagepullPolicy", "imagePullPolicy, as"]),
+        ("", "imagePullPolicy: always", [".imagePullPolicy", "Always, IfNotPresent, Never"]),
+        ("", "env: [{value: a}]", [".env[0]", "EnvVar needs a `name`"]),
+        ("", "command: [sleep, 5]", [".command[1]", "\"5\", in quotes"]),
+        ("", "tty: \"true\"", [".tty", "must be true or false"]),
+        ("", "ports: {containerPort: 1}", [".ports", "- in front of each item"]),
+        ("", "resources: {limits: {cpu: [1]}}", [".limits.cpu", "a text or a number"]),
+    ] {
+        let found = job(spec, container);
+        let at = if container.is_empty() { "" } else { place };
+        assert!(words.iter().all(|word| found.contains(word)) && found.contains(at), "{container}: {found}");
+    }
+    for container in [
+        "resources: {limits: {cpu: 1.5, memory: 4Gi}}, ports: [{containerPort: 0x50}]",
+        "imagePullPolicy: \"{{ policy }}\", tty: $TTY, command: ~, ports: <PORTS>",
+        "readinessProbe: {httpGet: {port: web}}, securityContext: {runAsUser: 0100}",
+    ] {
+        assert_eq!(job("parallelism: 2.0, ", container), "", "{container}");
+    }
+}

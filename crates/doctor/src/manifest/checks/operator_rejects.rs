@@ -1,19 +1,24 @@
 //! The API server, or the operator, rejects an object with a value that its kind cannot have.
 
+use super::super::schemas;
 use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "operator-rejects",
     sees: "FAIL: a PyTorchJob with two Masters, or without a container `pytorch`; two tasks of a Volcano job \
            with one name, or a `minAvailable` above their pods; a StatefulSet with \
-           `restartPolicy: OnFailure`, a Job without; `containers` that is no list; `value: 8` in env \
-           without quotes; `fieldPath: metadata.labels.rank`; a Deployment whose selector is not for its \
-           pods",
+           `restartPolicy: OnFailure`, a Job without; `fieldPath: metadata.labels.rank`; a Deployment whose \
+           selector is not for its pods; by the published schemas: `env` that is no list, `value: 8` in it \
+           without quotes, a volume without a name, `imagePullPolicy: always`",
     fails: "bad-pytorchjob-container-name.yaml",
     passes: "good-pytorchjob.yaml",
-    find: Find::Pods(|_, pods| {
-        let containers = pods.init_containers.iter().chain(&pods.containers);
-        find(pods).into_iter().chain(containers.filter_map(|own| of_container(pods, own))).collect()
+    find: Find::Files(|manifests| {
+        let of_pods = |pods: &Pods| {
+            let containers = pods.init_containers.iter().chain(&pods.containers);
+            let paths: Vec<Check> = containers.filter_map(|own| field_path(pods, own)).collect();
+            find(pods).into_iter().chain(paths)
+        };
+        manifests.pods.iter().flat_map(of_pods).chain(schemas::rejected(manifests, false)).collect()
     }),
 };
 
@@ -24,23 +29,8 @@ const FIELDS: [&str; 9] = [
     "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
 ];
 
-/// A value of another type, or a field of the pod that there is not.
-fn of_container(pods: &Pods, container: &Container) -> Option<Check> {
-    let is_other = |value: &&Value| value.is_number() || value.is_boolean();
-    let words = ["command", "args"].into_iter().find_map(|field| {
-        let value = list(&container.value, &format!("/{field}")).iter().find(is_other)?;
-        Some((field, format!("a word is {value}"), value))
-    });
-    let variable = list(&container.value, "/env").iter().find_map(|item| {
-        let value = item.get("value").filter(is_other)?;
-        Some(("env", format!("the value of {} is {value}", item.get("name")?.as_str()?), value))
-    });
-    if let Some((field, what, value)) = words.or(variable).filter(|_| pods.maker != Maker::Slurm) {
-        let evidence = format!("{what}, which is no text: the API server rejects the object");
-        return Some(
-            Check::fail(evidence, format!("\"{value}\", in quotes")).at(pods.at(&container.at(field))),
-        );
-    }
+/// A field of the pod that there is not.
+fn field_path(pods: &Pods, container: &Container) -> Option<Check> {
     let path = list(&container.value, "/env").iter().find_map(|item| {
         let path = item.pointer("/valueFrom/fieldRef/fieldPath")?.as_str()?;
         let is_key = path.starts_with("metadata.") && (path.contains("['") || path.contains("[\""));
@@ -66,11 +56,6 @@ fn find(pods: &Pods) -> Option<Check> {
         let evidence =
             format!("minAvailable: {least}, but the tasks have {all} pods; Volcano rejects the job");
         return Some(Check::fail(evidence, format!("minAvailable: {all}")).at(pods.of_owner("minAvailable")));
-    }
-    let is_list = |containers: &Value| containers.as_array().is_some_and(|items| !items.is_empty());
-    if pods.spec.get("containers").is_some_and(|it| !is_list(it)) {
-        let evidence = "it is no list of containers: the API server rejects the object";
-        return Some(Check::fail(evidence, "- in front of each container").at(pods.at("containers")));
     }
     let selects = matches!(pods.maker, Maker::StatefulSet | Maker::Deployment) && !pods.is_open;
     if selects && !is_selected(pods.owner.get("selector"), pods) {

@@ -1,0 +1,201 @@
+//! What the published schemas of Kubernetes and of the operators say of an object. `scripts/schemas` makes
+//! their table.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+use super::objects::{Object, is_placeholder};
+use super::pods::Pods;
+use super::{Location, Manifests};
+use crate::Check;
+use rallypoint_node::makers::Maker;
+
+const TABLE: &str = include_str!("schemas/table.txt");
+
+/// The fields of each part of an object.
+static PARTS: LazyLock<HashMap<&str, &str>> =
+    LazyLock::new(|| TABLE.lines().filter_map(|line| line.split_once(' ')).collect());
+
+/// A field: its name, its kind (with a `!` if it is needed), and its values.
+type Field = (&'static str, &'static str, &'static str);
+
+fn fields(part: &str) -> impl Iterator<Item = Field> {
+    PARTS.get(part).into_iter().flat_map(|line| line.split(' ')).filter_map(|word| {
+        let (name, kind) = word.split_once(':')?;
+        let (kind, values) = kind.split_once('=').unwrap_or((kind, ""));
+        Some((name, kind, values))
+    })
+}
+
+/// The way from a part down to a field of this name: straight below, or in its template.
+fn below(part: &str, wanted: &str) -> Option<String> {
+    let inner = |kind: &'static str| kind.trim_end_matches(['!', '[', ']']);
+    let has = |kind| fields(inner(kind)).any(|(name, ..)| name == wanted);
+    let mut all: Vec<Field> = fields(part).collect();
+    all.sort_by_key(|(_, kind, _)| !kind.ends_with('!'));
+    let straight = all.iter().find(|(_, kind, _)| has(kind)).map(|(name, ..)| format!(".{name}"));
+    let mut templates = all.iter().filter(|(name, ..)| matches!(*name, "template" | "spec"));
+    let further = |(name, kind, _): &Field| Some(format!(".{name}{}", below(inner(kind), wanted)?));
+    straight.or_else(|| templates.find_map(further))
+}
+
+/// What is rejected in all objects: a field, or else a value. Of another kind the pods are looked at.
+pub(crate) fn rejected(manifests: &Manifests, fields: bool) -> Vec<Check> {
+    let mut found = Vec::new();
+    for object in manifests.objects.iter() {
+        let pods = || manifests.of_object(object.number);
+        let is_filled_in = |pods: &Pods| pods.containers.iter().any(|own| own.value.get("image").is_some());
+        let is_lone = matches!(Maker::of_kind(&object.api, &object.kind), Maker::Unknown | Maker::TrainJob);
+        // A patch for another file lacks what that has.
+        let is_whole = !object.has_blanks && (is_lone || pods().any(is_filled_in));
+        let mut walk = |value: &Value, part, place: Location| {
+            let at = place.field.trim_end_matches('.').to_owned();
+            let mut walk = Walk { place, is_whole, ..Walk::default() };
+            walk.value(value, (part, ""), &at);
+            found.extend(if fields { walk.fields } else { walk.values });
+        };
+        let others = [Maker::Unknown, Maker::Slurm, Maker::Ray];
+        match root(object) {
+            Some(part) => walk(&object.value, part, object.place("")),
+            None => pods()
+                .filter(|pods| !pods.is_container && !others.contains(&pods.maker))
+                .for_each(|pods| walk(&pods.spec, "PodSpec", pods.at(""))),
+        }
+    }
+    found
+}
+
+fn root(object: &Object) -> Option<&'static str> {
+    let wanted = format!("{}/{}", object.api, object.kind);
+    let mut roots = TABLE.lines().filter_map(|line| line.strip_prefix("= ")?.split_once(' '));
+    roots.find(|(name, _)| *name == wanted).map(|(_, part)| part)
+}
+
+/// The way through an object.
+#[derive(Default)]
+struct Walk {
+    fields: Vec<Check>,
+    values: Vec<Check>,
+    /// Where a value is wrong, without the numbers of items: once is enough.
+    seen: BTreeSet<String>,
+    /// The parts around, and where they begin.
+    way: Vec<(&'static str, String)>,
+    place: Location,
+    is_whole: bool,
+}
+
+impl Walk {
+    fn value(&mut self, value: &Value, (kind, values): (&'static str, &str), at: &str) {
+        let text = value.as_str();
+        if value.is_null() || text.is_some_and(is_placeholder) {
+            return;
+        }
+        let kind = kind.trim_end_matches('!');
+        let (is_list, is_map) = (kind.strip_suffix("[]"), kind.strip_suffix("{}"));
+        let is_old_number = || text.is_some_and(|it| it.len() > 1 && it.starts_with('0') || it.contains('_'));
+        let is_whole = || value.as_f64().is_some_and(|number| number.fract() == 0.0);
+        let (is_right, wants, remedy) = match kind {
+            "any" => return,
+            "text" => (value.is_string(), "a text", format!("\"{value}\", in quotes")),
+            "whole" => (is_whole() || is_old_number(), "a whole number", "it without quotes".into()),
+            "number" => (value.is_number() || is_old_number(), "a number", "it without quotes".into()),
+            "yes" => (value.is_boolean(), "true or false", "it without quotes".into()),
+            "scalar" => (value.is_string() || value.is_number(), "a text or a number", "one value".into()),
+            _ if is_list.is_some() => (value.is_array(), "a list", "- in front of each item".into()),
+            _ => (value.is_object(), "a map", "names and values below it".into()),
+        };
+        let name = last(at);
+        let is = match value {
+            Value::Array(_) => "a list".into(),
+            Value::Object(_) => "a map".into(),
+            _ => value.to_string(),
+        };
+        let is_known = values.is_empty() || text.is_none_or(|text| values.split('|').any(|it| it == text));
+        match (value, is_list, is_map) {
+            _ if !is_right => {
+                let evidence =
+                    format!("`{name}` is {is}, and must be {wants}: the API server rejects the object");
+                self.wrong(Check::fail(evidence, remedy), at);
+            }
+            (Value::Array(items), Some(kind), _) => {
+                (0..)
+                    .zip(items)
+                    .for_each(|(n, item): (u32, _)| self.value(item, (kind, values), &format!("{at}[{n}]")));
+            }
+            (Value::Object(map), _, Some(kind)) => {
+                map.iter().for_each(|(name, item)| self.value(item, (kind, ""), &format!("{at}.{name}")));
+            }
+            (Value::Object(map), ..) => self.part(map, kind, at),
+            _ if !is_known && text != Some("") => {
+                let evidence = format!("`{name}` cannot be {is}: the API server rejects the object");
+                self.wrong(Check::fail(evidence, values.replace('|', ", ")), at);
+            }
+            _ => {}
+        }
+    }
+
+    fn part(&mut self, map: &Map<String, Value>, part: &'static str, at: &str) {
+        self.way.push((part, at.to_owned()));
+        // Other names may come from a merge of YAML, or from a tool that fills the file in.
+        let is_plain = |name: &&String| name.bytes().all(|b| b.is_ascii_alphanumeric());
+        let is_unknown = |name: &&String| fields(part).all(|(field, ..)| field != name.as_str());
+        let is_empty = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+        for (name, kind, values) in fields(part) {
+            let value = map.get(name).unwrap_or(&Value::Null);
+            self.value(value, (kind, values), format!("{at}.{name}").trim_start_matches('.'));
+        }
+        let whose = if part.contains('.') { format!("`{}`", last(at)) } else { part.to_owned() };
+        let mut missing =
+            fields(part).filter(|(name, kind, _)| kind.ends_with('!') && map.get(*name).is_none_or(is_empty));
+        if let Some((name, ..)) =
+            missing.next().filter(|_| self.is_whole && map.keys().all(|it| is_plain(&it)))
+        {
+            let evidence = format!("{whose} needs a `{name}`: the API server rejects the object");
+            self.wrong(Check::fail(evidence, format!("{name}: with its value")), at);
+        }
+        let unknown: Vec<&str> = map.keys().filter(is_plain).filter(is_unknown).map(String::as_str).collect();
+        if let [first, others @ ..] = unknown.as_slice()
+            && !PARTS[part].ends_with('*')
+        {
+            let are = if others.is_empty() { "is no field" } else { "are no fields" };
+            let names = unknown.join("`, `");
+            let evidence =
+                format!("`{names}` {are} of {whose}: kubectl rejects the object, or it has no effect");
+            let check = Check::fail(evidence, self.right_place(first));
+            self.fields.push(check.at(self.at(&format!("{at}.{first}"))));
+        }
+        self.way.pop();
+    }
+
+    /// Where a field belongs, or how it is spelled.
+    fn right_place(&self, wanted: &str) -> String {
+        let mut around = self.way.iter().rev();
+        let Some((part, at)) = around.next() else { return String::new() };
+        if let Some((name, ..)) = fields(part).find(|(name, ..)| name.eq_ignore_ascii_case(wanted)) {
+            return format!("{name}, as it is spelled");
+        }
+        let mut around = around.filter(|(part, _)| fields(part).any(|(name, ..)| name == wanted));
+        let place = below(part, wanted).map(|way| format!("{at}{way}"));
+        match place.or_else(|| around.next().map(|(_, at)| at.clone())).filter(|place| !place.is_empty()) {
+            Some(place) => format!("put it where it belongs, into `{}`", place.trim_start_matches('.')),
+            None => "put it where it belongs".into(),
+        }
+    }
+
+    fn wrong(&mut self, check: Check, at: &str) {
+        if self.seen.insert(at.chars().filter(|c| !c.is_ascii_digit()).collect()) {
+            self.values.push(check.at(self.at(at)));
+        }
+    }
+
+    fn at(&self, field: &str) -> Location {
+        Location { field: field.trim_start_matches('.').into(), ..self.place.clone() }
+    }
+}
+
+/// The last name of a path, without the number of an item.
+fn last(at: &str) -> &str {
+    at.rsplit('.').next().unwrap_or_default().split('[').next().unwrap_or_default()
+}
