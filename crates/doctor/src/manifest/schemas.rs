@@ -125,7 +125,7 @@ impl Walk {
                     .for_each(|(n, item): (u32, _)| self.value(item, (kind, values), &format!("{at}[{n}]")));
             }
             (Value::Object(map), _, Some(kind)) => {
-                map.iter().for_each(|(name, item)| self.value(item, (kind, ""), &format!("{at}.{name}")));
+                map.iter().for_each(|(name, item)| self.value(item, (kind, ""), &below_map(at, name)));
             }
             (Value::Object(map), ..) => self.part(map, kind, at),
             _ if !is_known && text != Some("") => {
@@ -195,7 +195,13 @@ impl Walk {
     }
 }
 
-/// The last name of a path, without the number of an item.
+/// The path of an entry of a map, whose name may have dots.
+fn below_map(at: &str, name: &str) -> String {
+    if name.contains('.') { format!("{at}['{name}']") } else { format!("{at}.{name}") }
+}
+
+/// The last name of a path, without the number of an item, or the name of an entry with dots.
 fn last(at: &str) -> &str {
+    let at = at.split("['").next().unwrap_or_default();
     at.rsplit('.').next().unwrap_or_default().split('[').next().unwrap_or_default()
 }
