@@ -98,6 +98,8 @@ impl Walk {
         let is_whole = || value.as_f64().is_some_and(|number| number.fract() == 0.0);
         let (is_right, wants, remedy) = match kind {
             "any" => return,
+            // A name such as `n` is a text to some readers of YAML.
+            "text" if value.is_boolean() && last(at) == "name" => return,
             "text" => (value.is_string(), "a text", format!("\"{value}\", in quotes")),
             "whole" => (is_whole() || is_old_number(), "a whole number", "it without quotes".into()),
             "number" => (value.is_number() || is_old_number(), "a number", "it without quotes".into()),
