@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::UsageError;
-use rallypoint_doctor::{Check, check_manifests};
+use rallypoint_doctor::{Check, check_manifests, of_jobs};
+
+/// Manifests, and scripts.
+const ENDINGS: [&str; 9] = ["yaml", "yml", "json", "sbatch", "slurm", "sh", "bash", "pbs", "lsf"];
 
 /// The names and texts of files.
 type Files = Vec<(String, String)>;
@@ -16,17 +19,19 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<(Files, Vec<Check>)> {
             files.push(("stdin".to_owned(), std::io::read_to_string(std::io::stdin())?));
             continue;
         }
+        let mut found = Vec::new();
         for path in files_below(path)? {
             let text = std::fs::read_to_string(&path)
                 .map_err(|error| UsageError(format!("--manifest {}: {error}", path.display())))?;
-            files.push((path.display().to_string(), text));
+            found.push((path.display().to_string(), text));
         }
+        files.extend(if path.is_dir() { of_jobs(found) } else { found });
     }
     let checks = check_manifests(&files);
     Ok((files, checks))
 }
 
-/// The file itself, or every manifest and every script for sbatch in a folder, at any depth.
+/// The file itself, or every manifest and every script in a folder, at any depth.
 fn files_below(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let wrong = |error: std::io::Error| UsageError(format!("--manifest {}: {error}", path.display()));
     if !path.is_dir() {
@@ -41,7 +46,7 @@ fn files_below(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
         let ending = entry.extension().and_then(std::ffi::OsStr::to_str);
         if entry.is_dir() && !entry.is_symlink() {
             found.extend(files_below(&entry)?);
-        } else if entry.is_file() && matches!(ending, Some("yaml" | "yml" | "json" | "sbatch" | "slurm")) {
+        } else if entry.is_file() && ending.is_some_and(|ending| ENDINGS.contains(&ending)) {
             found.push(entry);
         }
     }

@@ -65,10 +65,20 @@ fn manifests_come_from_stdin_from_folders_and_from_files_of_any_name() {
     std::fs::write(folder.path().join("below/a,b.yaml"), text("bad-job-rank-constant.yaml"))
         .expect("written");
     std::fs::write(folder.path().join("notes.txt"), "no manifest").expect("written");
+    std::fs::write(folder.path().join("install.sh"), "pip install torch").expect("written");
     let path = folder.path().to_str().expect("a path");
     let (of_folder, code) = checks(&["--manifest", path], &[]);
     assert_eq!((verdict(&of_folder, "node-rank"), code), ("FAIL", Some(1)), "{of_folder:#?}");
     assert_eq!(of_folder.len(), 1, "only the manifest is read: {of_folder:#?}");
+    // What a batch system starts, and what that starts.
+    let job = "#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=8\nsrun bash below/launch.sh\n";
+    std::fs::write(folder.path().join("job.sh"), job).expect("written");
+    std::fs::write(
+        folder.path().join("below/launch.sh"),
+        "torchrun --nnodes=2 --nproc-per-node=8 train.py\n",
+    )
+    .expect("written");
+    assert_eq!(verdict(&checks(&["--manifest", path], &[]).0, "slurm-tasks"), "FAIL");
     let of_file = format!("{path}/below/a,b.yaml");
     assert_eq!(verdict(&checks(&["--manifest", &of_file], &[]).0, "node-rank"), "FAIL");
     let mut child = Command::new(env!("CARGO_BIN_EXE_rallypoint"))

@@ -175,5 +175,25 @@ pub fn check_manifests(files: &[(String, String)]) -> Vec<Check> {
     checks::in_all(&readings)
 }
 
+/// Takes the files of the jobs in a folder: not a script that no batch system starts, and no other file.
+pub fn of_jobs(files: Vec<(String, String)>) -> Vec<(String, String)> {
+    let is_beside = |(name, text): &(String, String)| {
+        let (_, ending) = name.rsplit_once('.').unwrap_or_default();
+        ["sh", "bash", "pbs", "lsf"].contains(&ending) && objects::batch_system(text).is_none()
+    };
+    let (mut beside, mut kept): (Vec<_>, Vec<_>) = files.into_iter().partition(is_beside);
+    loop {
+        let is_named = |(name, _): &(String, String)| {
+            kept.iter().any(|(_, text)| text.contains(rallypoint_shell::basename(name)))
+        };
+        let (named, others): (Vec<_>, Vec<_>) = beside.into_iter().partition(is_named);
+        if named.is_empty() {
+            return kept;
+        }
+        kept.extend(named);
+        beside = others;
+    }
+}
+
 #[cfg(test)]
 mod tests;

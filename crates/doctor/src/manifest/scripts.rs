@@ -20,9 +20,9 @@ use rallypoint_shell::{self as shell, Command, Part, Reading, Source, Surroundin
 const RANKS: [&str; 5] =
     ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PALS_RANKID", "MV2_COMM_WORLD_RANK"];
 
-/// The value of one of these options, wherever it stands: `-n 4`, `-n4`, `--np=4`.
+/// The value of one of these options, wherever it stands: `-n 4`, `-n4`, `--np=4`. The last one counts.
 fn value<'w>(words: &'w [String], names: &[&str]) -> Option<&'w str> {
-    words.iter().enumerate().find_map(|(n, word)| {
+    words.iter().enumerate().rev().find_map(|(n, word)| {
         let begins =
             |rest: &&str| rest.is_empty() || rest.starts_with(|c: char| c == '=' || c.is_ascii_digit());
         let rest = names.iter().find_map(|name| word.strip_prefix(name).filter(begins))?;
