@@ -100,7 +100,7 @@ def test_a_node_that_is_told_to_stop_leaves_at_once(meeting: Server, plugin_jobs
     await_training(job, 1)
     job.release()
     job.results(world_size=1)
-    assert "left: its " in meeting.log_text()
+    assert "left (its " in meeting.log_text()
 
 
 def test_a_crashed_worker_is_restarted(meeting: Server, plugin_jobs: Start) -> None:
