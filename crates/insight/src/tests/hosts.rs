@@ -24,6 +24,7 @@ cancel 1,3
 = a rank 0 with a larger world size is told
 worker 0 at 10.0.0.10; rank 1,2 of 3 at 10.0.0.1#; await 1,2 0
 30x get 0 init/; pass 0.2
+says as many as the others count on
 = nodes that node rank 0 counts on are named
 worker 0 at 10.0.0.10; worker 2 at 10.0.0.12; set 2 static/role_info/2 {}; wait 2 static/assigned_ranks/2
 30x get 0 init/; pass 0.2

@@ -138,6 +138,14 @@ silent
 pass 5; cas 0..3; said node_silent=2
 6x pass 5; cas 0..3
 said node_silent=2
+= a round is complete with fewer nodes than are expected [soon free]
+expect 3..3; run 2; pass 6; said nnodes_differ
+= who was taken out does not come to the exit barrier [soon free]
+run 3; pass 16; cas 0 drop:2; exit 0,1; pass 8
+says finished and waited | taken out of the round: node2
+= pods of one job that gather for two runs are told of each other [soon free]
+gate@train a-0:0/2; gate@trian a-1:1/2; pass 6
+says announced for another run: pod a-1 for run trian
 ",
     );
 }

@@ -154,6 +154,12 @@ see nodes.joined=3 nodes.gone=0 nodes.missing=0
 static 10:1 of 3; pass 2; leave 10; pass 200; static 2,11:0 of 3; pass 8
 see missing.rank=1 missing.known_from=role_exchange; static 12:1 of 3; assign 11 3x1; pass 5
 see nodes.joined=3 nodes.gone=0 nodes.missing=0
+= static: who gave up on another and ends is no cause [soon free]
+static 0,1 of 3; pass 6; cancel 1; leave 1; pass 4
+says gave up on others before
+= static: a rank that fails is told without those of its node that had come [soon free]
+staticrun 2; workers 0..3 of 4; pass 5; leave 100; pass 4; said lost=1
+nowhere of their nodes not published: rank 1
 ",
     );
 }

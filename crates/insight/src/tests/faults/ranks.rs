@@ -285,6 +285,11 @@ nowhere published there | claimed | disagree
 rank 0..3 of 3; wait 0,1 pg/1//cpu//0/2; pass 1; cut 2; pass 6
 says gone: rank 2 on host2 (given up
 nowhere not there
+= env: who gave up on another and ends is no cause
+rank 0,1 of 3; await 0,1 2; pass 6; cancel 1; leave 1; pass 4
+says rank 1 on host1: connection closed | gave up on others before
+= env: a stranger beside those who have met ends before it has met anybody
+rank 0,1 of 2; pass 3; rank 5:0,6:1 of 3 at 10.0.0.^; pass 1; leave 5; pass 4; said lost=0
 ",
     );
 }
