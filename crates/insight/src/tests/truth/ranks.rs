@@ -370,7 +370,8 @@ impl Play for Truth {
     fn world(&self) -> World {
         let live = || self.now.iter().filter(|process| process.connected);
         let being = |p: &Process| {
-            let counts = p.counts.filter(|_| p.connected && !p.frozen);
+            // After a reset it waits in the store for the number to be there, whether it is frozen or not.
+            let counts = p.counts.filter(|_| p.connected && (!p.frozen || self.was_reset));
             let hosts = counts.map(|counts| (counts.since, Vec::new()));
             let (rank, group) = (p.rank, p.asks.as_ref().and_then(|(_, member)| *member));
             let others = || (0..p.world).filter(|other| *other != rank).collect();
