@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::UsageError;
-use rallypoint_doctor::{Check, check_manifests, of_jobs};
+use rallypoint_doctor::{Check, SCRIPTS, check_manifests, of_jobs};
 
-/// Manifests, and scripts.
-const ENDINGS: [&str; 9] = ["yaml", "yml", "json", "sbatch", "slurm", "sh", "bash", "pbs", "lsf"];
+/// Manifests, and scripts that start jobs.
+const ENDINGS: [&str; 5] = ["yaml", "yml", "json", "sbatch", "slurm"];
 
 /// The names and texts of files.
 type Files = Vec<(String, String)>;
@@ -21,8 +21,13 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<(Files, Vec<Check>)> {
         }
         let mut found = Vec::new();
         for path in files_below(path)? {
-            let text = std::fs::read_to_string(&path)
-                .map_err(|error| UsageError(format!("--manifest {}: {error}", path.display())))?;
+            let wrong = |error| UsageError(format!("--manifest {}: {error}", path.display()));
+            // A shell takes any bytes.
+            let text = if has_ending(&path, &SCRIPTS) {
+                String::from_utf8_lossy(&std::fs::read(&path).map_err(wrong)?).into_owned()
+            } else {
+                std::fs::read_to_string(&path).map_err(wrong)?
+            };
             found.push((path.display().to_string(), text));
         }
         files.extend(if path.is_dir() { of_jobs(found) } else { found });
@@ -43,12 +48,15 @@ fn files_below(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
         .map_err(wrong)?;
     entries.sort();
     for entry in entries {
-        let ending = entry.extension().and_then(std::ffi::OsStr::to_str);
         if entry.is_dir() && !entry.is_symlink() {
             found.extend(files_below(&entry)?);
-        } else if entry.is_file() && ending.is_some_and(|ending| ENDINGS.contains(&ending)) {
+        } else if entry.is_file() && (has_ending(&entry, &ENDINGS) || has_ending(&entry, &SCRIPTS)) {
             found.push(entry);
         }
     }
     Ok(found)
+}
+
+fn has_ending(path: &Path, endings: &[&str]) -> bool {
+    path.extension().and_then(std::ffi::OsStr::to_str).is_some_and(|ending| endings.contains(&ending))
 }

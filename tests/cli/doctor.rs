@@ -65,7 +65,7 @@ fn manifests_come_from_stdin_from_folders_and_from_files_of_any_name() {
     std::fs::write(folder.path().join("below/a,b.yaml"), text("bad-job-rank-constant.yaml"))
         .expect("written");
     std::fs::write(folder.path().join("notes.txt"), "no manifest").expect("written");
-    std::fs::write(folder.path().join("install.sh"), "pip install torch").expect("written");
+    std::fs::write(folder.path().join("install.sh"), b"pip install torch # \xe9").expect("written");
     let path = folder.path().to_str().expect("a path");
     let (of_folder, code) = checks(&["--manifest", path], &[]);
     assert_eq!((verdict(&of_folder, "node-rank"), code), ("FAIL", Some(1)), "{of_folder:#?}");

@@ -175,11 +175,14 @@ pub fn check_manifests(files: &[(String, String)]) -> Vec<Check> {
     checks::in_all(&readings)
 }
 
+/// How scripts end of which a folder may have others than those of its jobs.
+pub const SCRIPTS: [&str; 4] = ["sh", "bash", "pbs", "lsf"];
+
 /// Takes the files of the jobs in a folder: not a script that no batch system starts, and no other file.
 pub fn of_jobs(files: Vec<(String, String)>) -> Vec<(String, String)> {
     let is_beside = |(name, text): &(String, String)| {
         let (_, ending) = name.rsplit_once('.').unwrap_or_default();
-        ["sh", "bash", "pbs", "lsf"].contains(&ending) && objects::batch_system(text).is_none()
+        SCRIPTS.contains(&ending) && objects::batch_system(text).is_none()
     };
     let (mut beside, mut kept): (Vec<_>, Vec<_>) = files.into_iter().partition(is_beside);
     loop {

@@ -159,7 +159,7 @@ impl Walk {
         }
         let unknown: Vec<&str> = map.keys().filter(is_plain).filter(is_unknown).map(String::as_str).collect();
         if let [first, others @ ..] = unknown.as_slice()
-            && !PARTS[part].ends_with('*')
+            && PARTS.get(part).is_some_and(|line| !line.ends_with('*'))
         {
             let are = if others.is_empty() { "is no field" } else { "are no fields" };
             let names = unknown.join("`, `");
