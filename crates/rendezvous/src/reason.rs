@@ -201,6 +201,11 @@ fn names(signs: &[Sign]) -> String {
 
 /// Who was seen to do what. Of several that did the same, the time is that of the last one.
 fn seen(signs: &[Sign]) -> String {
+    seen_when(signs, true)
+}
+
+/// Who was seen to do what; without the times, where they are told later than they were true.
+fn seen_when(signs: &[Sign], is_now: bool) -> String {
     let say = |those: &[Sign]| {
         let Sign { did, why, .. } = those.first()?;
         let ago = Elapsed(those.iter().map(|sign| sign.ago).min()?);
@@ -210,9 +215,12 @@ fn seen(signs: &[Sign]) -> String {
             Did::Rejoined => "joined again".to_owned(),
             Did::Left => "left".to_owned(),
             Did::Failed => "failed".to_owned(),
-            Did::Closed => format!("the connection{s} closed, and nothing came for {ago}"),
-            Did::Silent => format!("not heard from since the last answer {ago} ago"),
-            Did::NotBack => format!("not heard from since the server was restarted {ago} ago"),
+            Did::Closed if is_now => format!("the connection{s} closed, and nothing came for {ago}"),
+            Did::Closed => format!("the connection{s} closed"),
+            Did::Silent if is_now => format!("not heard from since the last answer {ago} ago"),
+            Did::Silent => "not heard from".to_owned(),
+            Did::NotBack if is_now => format!("not heard from since the server was restarted {ago} ago"),
+            Did::NotBack => "not heard from since the server was restarted".to_owned(),
         };
         let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
         Some(format!("{}: {how}{why}", names(those)))
@@ -253,9 +261,18 @@ pub enum Why {
 
 impl Why {
     /// The reason in words, with the nodes that it is for.
-    pub fn says(&self, signs: &[Sign]) -> String {
+    fn says(&self, signs: &[Sign]) -> String {
+        self.says_when(signs, true)
+    }
+
+    /// The reason of a round that was over some time ago: without times, which were true then.
+    pub fn said_later(&self, signs: &[Sign]) -> String {
+        self.says_when(signs, false)
+    }
+
+    fn says_when(&self, signs: &[Sign], is_now: bool) -> String {
         match self {
-            Self::Lost | Self::Left | Self::Rejoined | Self::Newcomers => seen(signs),
+            Self::Lost | Self::Left | Self::Rejoined | Self::Newcomers => seen_when(signs, is_now),
             Self::Resized { nodes, expected } => {
                 format!("it has {}, and an operator expects {expected}", counted(*nodes, "node", "nodes"))
             }
