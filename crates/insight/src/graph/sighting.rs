@@ -164,8 +164,11 @@ impl Graph<'_> {
         Some(But::NotCounted { nodes })
     }
 
-    /// A node that is there, unless its link is away.
+    /// A node that is there, unless its link is away or nothing is heard from it.
     fn there(&self, node: &TrackedNode) -> Sighting {
+        if node.is_unheard {
+            return Presence::Silent.at(node.last_heartbeat);
+        }
         let idle =
             || node.conn.map_or_else(|| Sighting::idle(Some(node.last_heartbeat)), |conn| self.idle(conn));
         self.away_from(node.peer).unwrap_or_else(idle)
@@ -179,8 +182,7 @@ impl Graph<'_> {
         }
         let node = run.node_of_rank(rank);
         if let (Some(node), Some(_), false) = (node, run.native(), run.round().roles.contains(&rank)) {
-            let silent = Presence::Silent.at(node.last_heartbeat);
-            return if node.is_unheard { silent } else { self.there(node) };
+            return self.there(node);
         }
         // Static: it ended, and the others have begun another attempt since.
         let ended = run.nodes().chain(run.former()).filter(|node| node.rank == Some(rank) && node.is_dead());
