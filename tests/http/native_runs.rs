@@ -118,8 +118,8 @@ fn a_round_that_gathers_names_who_is_there_and_which_rank_is_not() {
     );
     assert!(shown["deadline"].as_f64() > shown["now"].as_f64(), "{shown}");
     assert_eq!(
-        (&shown["missing"][0]["rank"], &shown["missing"][0]["known_from"]),
-        (&json!(0), &json!("node_rank"))
+        (&shown["missing"][0]["rank"], &shown["missing"][0]["presence"]),
+        (&json!(0), &json!("never_seen"))
     );
     let said = &shown["explanation"];
     assert!(said["text"].as_str().is_some_and(|text| text.starts_with("train round 1")), "{said}");

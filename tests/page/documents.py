@@ -52,7 +52,7 @@ def run_of(
         for i in range(joined)
     ]
     run["missing"] = [
-        {"name": f"{run_id}-{i}", "rank": i if complete else None, "known_from": "died", "last_seen": NOW - 4} for i in gone
+        {"name": f"{run_id}-{i}", "rank": i if complete else None, "presence": "closed", "last_seen": NOW - 4} for i in gone
     ]
     run["timeline"] = [
         {
@@ -82,7 +82,7 @@ def missing_nodes(run: Document, *names: str) -> Document:
     """The run with these nodes named as missing, and said to be."""
     joined, expected = len(run["participants"]), run["nodes"]["expected"]["min"]
     run["missing"] += [
-        {"name": name, "rank": joined + i, "known_from": "announced", "last_seen": NOW - 80} for i, name in enumerate(names)
+        {"name": name, "rank": joined + i, "presence": "announced", "last_seen": NOW - 80} for i, name in enumerate(names)
     ]
     said = explanation(
         7,

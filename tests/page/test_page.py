@@ -323,7 +323,7 @@ def test_the_mouse_tells_of_a_cell_too(admin: Admin, open_page: Open) -> None:
     page.until_says("#nodes-detail", "train-llm-0 · joined")
     width = page.js("document.querySelector('#nodes-grid').clientWidth")
     page.point_at("#nodes-grid", min(280, width / 4) * 3 + 20, 20)
-    page.until_says("#nodes-detail", "train-llm-3 · missing · rank 3 · it has announced itself · last seen")
+    page.until_says("#nodes-detail", "train-llm-3 · missing · rank 3 · announced · last seen")
 
 
 def test_a_node_that_died_is_one_cell(admin: Admin, open_page: Open) -> None:

@@ -40,8 +40,8 @@ pub use rendezvous::{
     JoinWaiting, Leave, Left, Outcome, Participant, Placed, StoreAddress,
 };
 pub use runs::{
-    ExitCounts, Expected, ExpectedFrom, KnownFrom, MissingNode, Node, NodeCounts, NodeState, Rank,
-    RankCounts, RankGrid, Run, RunGone, RunKind, RunList, RunState, RunSummary, Snapshot,
+    ExitCounts, Expected, ExpectedFrom, MissingNode, Node, NodeCounts, NodeState, Presence, Rank, RankCounts,
+    RankGrid, Run, RunGone, RunKind, RunList, RunState, RunSummary, Snapshot,
 };
 pub use stores::{OpenStore, RunStore, Store, StoreList, StoreReset};
 pub use time::{BadDuration, PeerDuration};

@@ -365,46 +365,73 @@ pub struct MissingNode {
     /// Its node rank, if it is known.
     #[cfg_attr(feature = "openapi", schema(required))]
     pub rank: Option<u32>,
-    /// How it is known.
-    pub known_from: KnownFrom,
+    /// What was seen of it last.
+    pub presence: Presence,
     /// When it was last seen. For a node that is not back: when the server was restarted.
     #[cfg_attr(feature = "openapi", schema(required))]
     pub last_seen: Option<f64>,
 }
 
-/// How an absent node is known: `announced`, `earlier_round`, `role_exchange`, `named` (by PUT …/expect),
-/// `died`, `lost` (its signs of life stopped), `left`, `removed` (others took it out of the round, and it
-/// sends nothing), `connected` (it is connected, and has not joined this round yet), `not_back` (it was
-/// connected when the server was restarted, and has not come back), `turned_away` (a pod that may not
-/// join the others), or `node_rank` (no pod has announced that rank).
+/// What was seen of a process or a node last: `never_seen`, `announced` (at the gate), `connected` (of a
+/// missing node: and it has not joined this round yet), `silent` (it owes a sign of life), `away` (its
+/// relay's link is), `unreachable` (given up, as its host or link did not answer), `left` (it said so),
+/// `taken_out` (of the round, by another node), `closed` (its connection; why is not seen here), `finished`
+/// (at the exit barrier), `not_back` (since the server was restarted), or `unknown` (of a missing node: it
+/// was in the round before).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum KnownFrom {
-    /// Its pod announced itself.
+pub enum Presence {
+    /// Nothing.
+    NeverSeen,
+    /// It announced itself at the gate.
     Announced,
-    /// It was in an earlier round.
-    EarlierRound,
-    /// Rank 0 of a static run waits for its role.
-    RoleExchange,
-    /// An operator named it.
-    Named,
-    /// It had joined, and its connection closed.
-    Died,
-    /// It had joined, and its signs of life stopped.
-    Lost,
-    /// It has left.
-    Left,
-    /// Others took it out of the round, and it sends nothing.
-    Removed,
-    /// It is connected, and has not joined this round yet.
+    /// It is connected. Of a missing node: and has not joined this round yet.
     Connected,
-    /// It has not come back since the server was restarted.
+    /// It owes a sign of life.
+    Silent,
+    /// The link of its relay is away.
+    Away,
+    /// It was given up: its host did not answer, or its link was away for too long.
+    Unreachable,
+    /// It said that it leaves, or took itself out of the round.
+    Left,
+    /// Another node took it out of the round.
+    TakenOut,
+    /// Its connection closed.
+    Closed,
+    /// It arrived at the exit barrier.
+    Finished,
+    /// It may have been there before the server was restarted.
     NotBack,
-    /// Its pod may not join the others.
-    TurnedAway,
-    /// No pod has announced this rank.
-    NodeRank,
+    /// It is not known which process that is, or what has become of it. Of a missing node: it was in the
+    /// round before.
+    Unknown,
+}
+
+impl Presence {
+    /// Gone, in one of two ways.
+    pub const fn gone(is_cut_off: bool) -> Self {
+        if is_cut_off { Self::Unreachable } else { Self::Closed }
+    }
+
+    /// How those are listed of whom this was seen.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::NeverSeen => "never seen",
+            Self::Announced => "announced itself",
+            Self::Connected => "connected",
+            Self::Silent => "nothing heard",
+            Self::Away => "link away",
+            Self::Unreachable => "given up, as its host or link did not answer",
+            Self::Left => "left",
+            Self::TakenOut => "taken out of the round",
+            Self::Closed => "connection closed",
+            Self::Finished => "finished",
+            Self::NotBack => "not seen since the server was restarted",
+            Self::Unknown => "in the round before",
+        }
+    }
 }
 
 /// The worker ranks of a run.

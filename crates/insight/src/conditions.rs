@@ -11,7 +11,7 @@ use super::presence::{AGENT, ANNOUNCED, GONE, Place, Presence, Sighting};
 use super::reason::words::{are, have_waited, if_any, if_some, says_who, waits_since};
 use super::reason::{Code, Evidence, Finding, Hold, Names, Reason};
 use super::run::{Meeting, Membership, TrackedNode, TrackedRun, with_pid};
-use rallypoint_api::{Expected, ExpectedFrom, KnownFrom, RunKind, RunState, Seen, Severity};
+use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState, Missing};
 
@@ -21,7 +21,7 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestam
     if run.native().is_some() {
         let expected = run.expected(plan);
         let announced =
-            missing(run, plan, expected).into_iter().filter(|node| node.known_from == KnownFrom::Announced);
+            missing(run, plan, expected).into_iter().filter(|node| node.presence == Presence::Announced);
         let announced: Vec<String> = announced.filter_map(|node| node.name).collect();
         held.extend(run.native_waits(&announced, now));
         held.extend(run.native_expires(now));
@@ -138,7 +138,7 @@ fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Opti
             let first = there().map(|node| node.joined).min().map_or(since, |first| first.max(since));
             let all = missing(run, plan, expected);
             let absent = all.iter().map(|node| {
-                let announced = node.name.as_deref().filter(|_| node.known_from == KnownFrom::Announced);
+                let announced = node.name.as_deref().filter(|_| node.presence == Presence::Announced);
                 let seen = announced.map(|pod| links.since_announced(plan, pod, node.last_seen));
                 (node.label(), seen.unwrap_or_else(|| node.seen()))
             });
@@ -219,7 +219,7 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
     let taken_out = run.lingering().filter(|node| node.is_silent());
     let running = run.still_running().filter(|node| !node.is_lost());
     let seen = lost.chain(running).map(|node| (node, last(node)));
-    let taken_out = taken_out.map(|node| (node, Presence::TakenOut.at(node.last_heartbeat)));
+    let taken_out = taken_out.map(|node| (node, Sighting::at(Presence::TakenOut, node.last_heartbeat)));
     let absent: Vec<_> = seen.chain(taken_out).collect();
     let (arrived, nodes, waited) = (count(round.exit.len()), run.exit_size(), Elapsed(now.since(since)));
     let have = Place::Node.have(arrived, nodes);
@@ -311,7 +311,7 @@ fn have_ended(
     let mut reason = Code::RanksEnded
         .says(format!("{ranks} {closed} {ago} ago{after} while {there} {are} still connected"))
         .joined(Place::Rank, left, None)
-        .misses(Place::Rank, &ranks, Presence::Closed.at(since));
+        .misses(Place::Rank, &ranks, Sighting::at(Presence::Closed, since));
     reason.ended = ranks.count();
     Some(Finding::new(reason, about, since).seen(ended))
 }
@@ -441,8 +441,8 @@ fn pods_missing(gate: &GateSnapshot, waited: Elapsed) -> Reason {
 fn of_missing(missing: &Missing) -> Sighting {
     match missing.seen {
         None => Presence::NeverSeen.into(),
-        Some(at) if missing.is_away => Presence::Away.at(at),
-        Some(at) => Presence::Silent.at(at),
+        Some(at) if missing.is_away => Sighting::at(Presence::Away, at),
+        Some(at) => Sighting::at(Presence::Silent, at),
     }
 }
 

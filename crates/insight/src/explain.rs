@@ -10,7 +10,7 @@ use super::explanation_log::{Change, Subject, Topic, Utterance};
 use super::fold::Fold;
 use super::graph::wanted;
 use super::jobs::Jobs;
-use super::presence::{Place, Presence};
+use super::presence::{Place, Presence, Sighting};
 use super::reason::words::{SAME_GROUPS, has, if_some};
 use super::reason::{Code, Evidence, Finding, Names, Reason};
 use super::run::{Membership, RunKey, SETTLE, TrackedNode, TrackedRun};
@@ -387,7 +387,7 @@ impl Look<'_> {
                         "if they were to be ranks, look at their logs: a failed import, too little memory, a \
                          wrong interface (GLOO_SOCKET_IFNAME)?",
                     )
-                    .misses(Place::Process, &processes, Presence::Closed.at(since));
+                    .misses(Place::Process, &processes, Sighting::at(Presence::Closed, since));
                 let finding = Finding::new(reason, port.to_string(), since).seen(closed);
                 self.fact(Held { store: Some(port), run: None, finding });
             }

@@ -129,7 +129,7 @@ impl Links {
         // What was before is of another job.
         let began = plan.gate().map(|gate| gate.since).unwrap_or_default();
         let of_relay = if plan.is_only(pod) { self.of_pod(pod, began) } else { None };
-        let silent = || seen.map(|seen| Presence::Silent.at(seen));
+        let silent = || seen.map(|seen| Sighting::at(Presence::Silent, seen));
         of_relay.or_else(silent).unwrap_or_else(|| Presence::Announced.into())
     }
 
@@ -139,10 +139,10 @@ impl Links {
         let first = self.away.partition_point(|link| link.name.as_str() < pod);
         let named_so = self.away.iter().skip(first).take_while(|link| link.name.starts_with(pod));
         let away = named_so.filter(|link| link.since >= began).find(|link| is_of_pod(&link.name, pod));
-        away.map(|link| Presence::Away.at(link.since)).or_else(|| {
+        away.map(|link| Sighting::at(Presence::Away, link.since)).or_else(|| {
             let ended = self.ended_of(pod, began)?;
             let is_lost = matches!(ended.what, LinkEvent::Lost { .. });
-            Some(if is_lost { Presence::Unreachable } else { Presence::Left }.at(ended.at))
+            Some(Sighting::at(if is_lost { Presence::Unreachable } else { Presence::Left }, ended.at))
         })
     }
 
@@ -213,7 +213,7 @@ impl Links {
             let (the_link, has) = (the_link(&names), has(names.count()));
             let reason = Code::LinkAway
                 .says(format!("{the_link} of {names}{addr}{with} {has} been away for {away}{why}{keeps}"))
-                .misses(Place::Pod, &names, Presence::Away.at(since));
+                .misses(Place::Pod, &names, Sighting::at(Presence::Away, since));
             Finding::new(reason, only.map_or_else(String::new, |link| link.name.clone()), since)
         };
         self.away.chunks(each).map(finding).collect()
@@ -238,7 +238,7 @@ impl Links {
                 "look at those nodes: are they gone, or their network? A longer --link-grace rides out \
                  longer breaks",
             )
-            .misses(Place::Pod, &links, Presence::Unreachable.at(since));
+            .misses(Place::Pod, &links, Sighting::at(Presence::Unreachable, since));
         Some(Finding::new(reason, about, since))
     }
 }

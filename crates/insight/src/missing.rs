@@ -6,7 +6,7 @@ use super::epoch::Epoch;
 use super::expect::Plan;
 use super::presence::{Presence, Sighting};
 use super::run::{MISSING_SHOWN, Membership, TrackedNode, TrackedRun};
-use rallypoint_api::{Expected, KnownFrom, MissingNode, RunKind, RunState};
+use rallypoint_api::{Expected, MissingNode, RunKind, RunState};
 use rallypoint_protocol::ids::{Timestamp, count};
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot};
 
@@ -15,7 +15,7 @@ use rallypoint_rendezvous::gate::{Announcement, GateSnapshot};
 pub(super) struct Absent {
     pub(super) name: Option<String>,
     pub(super) rank: Option<u32>,
-    pub(super) known_from: KnownFrom,
+    pub(super) presence: Presence,
     pub(super) last_seen: Option<Timestamp>,
 }
 
@@ -26,12 +26,12 @@ impl Absent {
     }
 
     pub(super) fn seen(&self) -> Sighting {
-        Sighting { at: self.last_seen, ..Presence::from(self.known_from).into() }
+        Sighting { at: self.last_seen, ..self.presence.into() }
     }
 
     pub(super) fn shown(self, epoch: Epoch) -> MissingNode {
-        let Self { name, rank, known_from, last_seen } = self;
-        MissingNode { name, rank, known_from, last_seen: last_seen.map(|at| epoch.unix(at)) }
+        let Self { name, rank, presence, last_seen } = self;
+        MissingNode { name, rank, presence, last_seen: last_seen.map(|at| epoch.unix(at)) }
     }
 }
 
@@ -125,16 +125,16 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
         let is_known = run.kind() != RunKind::C10d || nodes.len() <= wanted;
         nodes.into_iter().filter(move |_| is_known)
     };
-    let of = |node: &TrackedNode, known_from, seen| known(node.name.clone(), None, known_from, seen);
+    let of = |node: &TrackedNode, presence, seen| known(node.name.clone(), None, presence, seen);
     // They have left a round, or were taken out of it, and come when they are ready, or their waits are over.
     let connected = run.lingering().filter(|node| !node.finished && !node.is_silent());
-    let connected = connected.map(|node| of(node, KnownFrom::Connected, None));
+    let connected = connected.map(|node| of(node, Presence::Connected, None));
     // An operator named them.
     let named = plan.expectation.iter().flat_map(|expectation| &expectation.names);
-    let named = named.map(|name| known(name.clone(), None, KnownFrom::Named, None));
+    let named = named.map(|name| known(name.clone(), None, Presence::NeverSeen, None));
     // Nobody knows whether these are there.
     let earlier = run.former().filter(|node| !node.is_lost());
-    let earlier = earlier.map(|node| of(node, KnownFrom::EarlierRound, Some(node.last_seen())));
+    let earlier = earlier.map(|node| of(node, Presence::Unknown, Some(node.last_seen())));
     let is_there = |node: &Absent| node.name.as_deref().is_some_and(|name| there.contains(name));
     let one_more = wanted.saturating_add(1);
     let all = gone(run, &there)
@@ -159,8 +159,8 @@ fn announced_to_native(run: &TrackedRun, plan: &Plan, expected: Option<Expected>
     if pods.len() == to_come { pods } else { Vec::new() }
 }
 
-fn known(name: String, rank: Option<u32>, known_from: KnownFrom, last_seen: Option<Timestamp>) -> Absent {
-    Absent { name: Some(name), rank, known_from, last_seen }
+fn known(name: String, rank: Option<u32>, presence: Presence, last_seen: Option<Timestamp>) -> Absent {
+    Absent { name: Some(name), rank, presence, last_seen }
 }
 
 /// Pods that announced themselves and have not joined, and those that did not announce themselves.
@@ -169,21 +169,17 @@ fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item
     let pods = pods.filter(|pod| !there.contains(&*pod.pod));
     let gone_at = move |name: &str| plan.gone().get(name).copied();
     let pods =
-        pods.map(move |pod| known(pod.pod.clone(), pod.node_rank, KnownFrom::Announced, gone_at(&pod.pod)));
+        pods.map(move |pod| known(pod.pod.clone(), pod.node_rank, Presence::Announced, gone_at(&pod.pod)));
     let missing =
         plan.gate().into_iter().flat_map(|gate| gate.missing.iter().map(move |missing| (gate, missing)));
     let missing = missing.map(move |(gate, missing)| {
         let refused = turned_away(gate, missing.node_rank);
-        let known_from = match (missing.seen, refused) {
-            (Some(_), _) => KnownFrom::Announced,
-            (None, Some(_)) => KnownFrom::TurnedAway,
-            (None, None) => KnownFrom::NodeRank,
-        };
+        let is_announced = missing.seen.is_some() || refused.is_some();
         let gone_at = missing.pod.as_deref().and_then(gone_at);
         Absent {
             name: refused.map(|pod| pod.pod.clone()).or_else(|| missing.pod.clone()),
             rank: Some(missing.node_rank),
-            known_from,
+            presence: if is_announced { Presence::Announced } else { Presence::NeverSeen },
             last_seen: gone_at.or(missing.seen),
         }
     });
@@ -200,21 +196,20 @@ fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = 
         let name = node.name.as_str();
         if is_of_round(round) { !again.contains(name) } else { !there.contains(name) && !is_beside(name) }
     };
-    let missing = |node: &TrackedNode, round: u64, known_from: KnownFrom, at: Timestamp| {
+    let missing = |node: &TrackedNode, round: u64, presence: Presence, at: Timestamp| {
         let rank = node.rank.filter(|_| is_of_round(round) || run.kind() == RunKind::Static);
-        (at, known(node.name.clone(), rank, known_from, Some(at)))
+        (at, known(node.name.clone(), rank, presence, Some(at)))
     };
     let lost = |node: &TrackedNode| {
-        let known_from = match node.is_dead() {
+        let presence = match node.is_dead() {
             // A frozen agent, or one that is cut off: others have taken it out of the round.
-            _ if node.is_silent() => KnownFrom::Removed,
+            _ if node.is_silent() => Presence::TakenOut,
             _ if !node.is_lost() => return None,
-            true if node.is_cut_off => KnownFrom::Lost,
-            true => KnownFrom::Died,
-            false => KnownFrom::NotBack,
+            true => Presence::gone(node.is_cut_off),
+            false => Presence::NotBack,
         };
         let round = if node.is_out() { node.round } else { run.round().number };
-        is_gone(node, round).then(|| missing(node, round, known_from, node.last_seen()))
+        is_gone(node, round).then(|| missing(node, round, presence, node.last_seen()))
     };
     // The round needs none of those beside it.
     let nodes = run.nodes().filter(|node| node.membership != Membership::Redundant);
@@ -225,7 +220,8 @@ fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = 
 
 /// Whether it is missing because it is gone: it had joined.
 fn is_gone(node: &Absent) -> bool {
-    matches!(node.known_from, KnownFrom::Died | KnownFrom::Lost | KnownFrom::Removed | KnownFrom::NotBack)
+    use Presence::{Closed, NotBack, TakenOut, Unreachable};
+    matches!(node.presence, Closed | Unreachable | TakenOut | NotBack)
 }
 
 /// Node ranks of a static run that have not written their role.
@@ -239,6 +235,6 @@ fn without_role<'a>(
     let lower = run.never_came().filter(|_| is_static).max().map_or(0, |rank| rank.saturating_add(1));
     (0..ranks.max(lower)).filter(|&rank| !run.has_come(rank)).map(|rank| {
         let pod = plan.pod_of_rank(rank).map(|pod| pod.pod.clone());
-        known(pod.unwrap_or_else(|| format!("node {rank}")), Some(rank), KnownFrom::RoleExchange, None)
+        known(pod.unwrap_or_else(|| format!("node {rank}")), Some(rank), Presence::NeverSeen, None)
     })
 }

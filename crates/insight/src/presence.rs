@@ -10,101 +10,27 @@ use serde::Serialize;
 
 use crate::names::Names;
 use crate::reason::words::{all, has, if_any, if_some};
-use rallypoint_api::KnownFrom;
+pub(crate) use rallypoint_api::Presence;
 use rallypoint_protocol::ids::{Elapsed, Timestamp, counted};
 
-/// What was seen of a process last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Presence {
-    NeverSeen,
-    /// It announced itself at the gate.
-    Announced,
-    Connected,
-    /// It owes a sign of life.
-    Silent,
-    /// The link of its relay is away.
-    Away,
-    /// It was given up: its host did not answer, or its link was away for too long.
-    Unreachable,
-    /// It said that it leaves, or took itself out of the round.
-    Left,
-    /// Another node took it out of the round.
-    TakenOut,
-    /// Its connection closed.
-    Closed,
-    /// It arrived at the exit barrier.
-    Finished,
-    /// It may have been there before the server was restarted.
-    NotBack,
-    /// It is not known which process that is, or what has become of it.
-    Unknown,
-}
-
-impl Presence {
-    /// Gone, in one of two ways.
-    pub(crate) const fn gone(is_cut_off: bool) -> Self {
-        if is_cut_off { Self::Unreachable } else { Self::Closed }
-    }
-
-    /// How those are listed of whom this was seen.
-    pub(crate) const fn words(self) -> &'static str {
-        match self {
-            Self::NeverSeen => "never seen",
-            Self::Announced => "announced itself",
-            Self::Connected => "connected",
-            Self::Silent => "nothing heard",
-            Self::Away => "link away",
-            Self::Unreachable => "given up, as its host or link did not answer",
-            Self::Left => "left",
-            Self::TakenOut => "taken out of the round",
-            Self::Closed => "connection closed",
-            Self::Finished => "finished",
-            Self::NotBack => "not seen since the server was restarted",
-            Self::Unknown => "in the round before",
+/// What to look at, where somebody is missed of whom this was seen last.
+const fn look_at(presence: Presence, place: Place) -> &'static str {
+    match (presence, place) {
+        (Presence::NeverSeen, Place::Pod) => MISSING_POD,
+        (Presence::NeverSeen, Place::Node) => MISSING_NODE,
+        (Presence::NeverSeen | Presence::Unknown, Place::Rank | Place::Process) => MISSING_RANK,
+        (Presence::Announced, _) => ANNOUNCED,
+        (Presence::Connected, Place::Rank | Place::Process) => {
+            "look at that process: is it loading or computing still, is it stopped, or have the ranks \
+             taken different ways?"
         }
-    }
-
-    /// This, seen at that time.
-    pub(crate) fn at(self, at: Timestamp) -> Sighting {
-        Sighting { at: Some(at), ..Sighting::from(self) }
-    }
-
-    /// What to look at, where somebody is missed of whom this was seen last.
-    const fn look_at(self, place: Place) -> &'static str {
-        match (self, place) {
-            (Self::NeverSeen, Place::Pod) => MISSING_POD,
-            (Self::NeverSeen, Place::Node) => MISSING_NODE,
-            (Self::NeverSeen | Self::Unknown, Place::Rank | Place::Process) => MISSING_RANK,
-            (Self::Announced, _) => ANNOUNCED,
-            (Self::Connected, Place::Rank | Place::Process) => {
-                "look at that process: is it loading or computing still, is it stopped, or have the ranks \
-                 taken different ways?"
-            }
-            (Self::Connected | Self::Unknown, _) => AGENT,
-            (Self::Silent | Self::TakenOut, _) => FROZEN,
-            (Self::Away, _) => AWAY,
-            (Self::Unreachable, _) => CUT_OFF,
-            (Self::Closed | Self::Left, _) => GONE,
-            (Self::Finished, _) => DONE,
-            (Self::NotBack, _) => NOT_BACK,
-        }
-    }
-}
-
-impl From<KnownFrom> for Presence {
-    fn from(known_from: KnownFrom) -> Self {
-        match known_from {
-            KnownFrom::Announced | KnownFrom::TurnedAway => Self::Announced,
-            KnownFrom::RoleExchange | KnownFrom::Named | KnownFrom::NodeRank => Self::NeverSeen,
-            KnownFrom::EarlierRound => Self::Unknown,
-            KnownFrom::Died => Self::Closed,
-            KnownFrom::Lost => Self::Silent,
-            KnownFrom::Left => Self::Left,
-            KnownFrom::Removed => Self::TakenOut,
-            KnownFrom::Connected => Self::Connected,
-            KnownFrom::NotBack => Self::NotBack,
-        }
+        (Presence::Connected | Presence::Unknown, _) => AGENT,
+        (Presence::Silent | Presence::TakenOut, _) => FROZEN,
+        (Presence::Away, _) => AWAY,
+        (Presence::Unreachable, _) => CUT_OFF,
+        (Presence::Closed | Presence::Left, _) => GONE,
+        (Presence::Finished, _) => DONE,
+        (Presence::NotBack, _) => NOT_BACK,
     }
 }
 
@@ -312,6 +238,11 @@ impl From<Presence> for Sighting {
 pub(crate) const NODE: &str = "node";
 
 impl Sighting {
+    /// This, seen at that time.
+    pub(crate) fn at(presence: Presence, at: Timestamp) -> Self {
+        Self { at: Some(at), ..Self::from(presence) }
+    }
+
     /// Connected, and waiting for that.
     pub(crate) fn connected(asked: Option<Timestamp>, waits: Waits) -> Self {
         Self { at: asked, waits: Some(waits), ..Self::from(Presence::Connected) }
@@ -367,7 +298,7 @@ impl Sighting {
                 "look which part of the program should write that key, and whether all ranks go the same way \
                  there"
             }
-            Self { presence, .. } => presence.look_at(place),
+            Self { presence, .. } => look_at(*presence, place),
         }
     }
 

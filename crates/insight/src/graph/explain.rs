@@ -436,7 +436,8 @@ impl Graph<'_> {
             let says =
                 format!("{who} waited for {what}, was answered {ago} ago, and has asked for nothing since");
             let nodes = Names::of([who.clone()]);
-            let reason = Code::NodeSilent.says(says).misses(place, &nodes, Presence::Silent.at(since));
+            let reason =
+                Code::NodeSilent.says(says).misses(place, &nodes, Sighting::at(Presence::Silent, since));
             Some((Some(run), Finding::new(reason, who, since).seen([self.evidence(conn, wait)])))
         });
         found.collect()
@@ -491,7 +492,7 @@ impl Graph<'_> {
             let silent_for = Elapsed(self.now.since(heard));
             let reason = Code::NodeSilent
                 .says(format!("{nodes}: connected, last heartbeat {silent_for} ago{out}"))
-                .misses(Place::Node, &nodes, Presence::Silent.at(heard));
+                .misses(Place::Node, &nodes, Sighting::at(Presence::Silent, heard));
             let reason = if is_told { reason.hold(Hold::Lasting) } else { reason };
             let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
             Some(Finding::new(reason, about, since).seen(heard_of))

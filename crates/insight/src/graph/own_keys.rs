@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter};
 use super::explain::{NOT_REACHED, in_group};
 use super::processes::Graph;
 use super::wanted::{ExpectedWriter, wanted};
-use crate::presence::Presence;
+use crate::presence::{Presence, Sighting};
 use crate::reason::rules::RESET;
 use crate::reason::words::{SLIP, has, have_waited, if_some};
 use crate::reason::{Code, Evidence, Finding, Names, Reason};
@@ -237,7 +237,7 @@ impl Graph<'_> {
         let others = self.store.clients.iter().filter(is_other).map(|(&conn, it)| (it.label(), conn));
         let others: BTreeMap<String, ConnId> = others.collect();
         let ended = self.passed_since(since).map(|Passed { closed, .. }| {
-            format!("{} ({})", closed.who, Presence::Closed.at(closed.at).says(self.now))
+            format!("{} ({})", closed.who, Sighting::at(Presence::Closed, closed.at).says(self.now))
         });
         let others = Names::of_some(others, |(label, conn)| self.elsewhere_doing(&label, conn, None));
         (Names::of(ended), others)

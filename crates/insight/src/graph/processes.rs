@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::wanted::{Wanted, address_of, wanted};
 use crate::expect::Plans;
 use crate::links::Links;
-use crate::presence::Presence;
+use crate::presence::{Presence, Sighting};
 use crate::reason::{Evidence, Names};
 use crate::run::{Meeting, Membership, RunKey, TrackedNode, TrackedRun, with_pid};
 use crate::watch::{Client, CountedRanks, StoreWatch, Waiting};
@@ -246,7 +246,7 @@ impl Graph<'_> {
     /// The ranks of a run whose processes are gone, or its processes that have told no rank.
     pub(super) fn ended_ranks(&self, run: &TrackedRun, meeting: &Meeting) -> Names {
         let gone = |who: String, at: Timestamp, is_cut_off| {
-            format!("{who} ({})", Presence::gone(is_cut_off).at(at).says(self.now))
+            format!("{who} ({})", Sighting::at(Presence::gone(is_cut_off), at).says(self.now))
         };
         if run.world().is_unnamed() {
             return Names::of_some(run.ended_unnamed(), |it| gone(run.process_label(it), it.at, false));

@@ -138,7 +138,7 @@ impl Graph<'_> {
             path.push(at);
             if matches!(next.writer, ExpectedWriter::Node(_)) && Self::is_copy(at, run) {
                 let seen = match self.find(run, start, &next) {
-                    Some(Found::Gone(gone)) => Presence::Closed.at(gone),
+                    Some(Found::Gone(gone)) => Sighting::at(Presence::Closed, gone),
                     Some(Found::There(conn)) => self.idle(conn),
                     None => Presence::Unknown.into(),
                 };
@@ -166,7 +166,7 @@ impl Graph<'_> {
                 Some(Found::Gone(gone)) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
                     let node = run.and_then(|run| next.node(run));
                     let is_cut_off = node.is_some_and(|node| node.is_cut_off);
-                    return root(next, Presence::gone(is_cut_off).at(gone));
+                    return root(next, Sighting::at(Presence::gone(is_cut_off), gone));
                 }
                 Some(Found::There(conn))
                     if run.is_some_and(|run| {

@@ -32,7 +32,7 @@ fn processes_of<'c>(clients: impl IntoIterator<Item = &'c Client>) -> Names {
 /// Nobody has come, as far as this server knows.
 fn never_came(run: &TrackedRun) -> Sighting {
     let restarted = run.life().had_met_before;
-    restarted.map_or_else(|| Presence::NeverSeen.into(), |at| Presence::NotBack.at(at))
+    restarted.map_or_else(|| Presence::NeverSeen.into(), |at| Sighting::at(Presence::NotBack, at))
 }
 
 impl Graph<'_> {
@@ -102,7 +102,7 @@ impl Graph<'_> {
     /// A process that comes from there, if that is behind a link that is away: it may be dead, whatever its
     /// relay holds.
     pub(super) fn away_from(&self, peer: Option<SocketAddr>) -> Option<Sighting> {
-        Some(Presence::Away.at(self.links.away_at(peer?.ip())?.since))
+        Some(Sighting::at(Presence::Away, self.links.away_at(peer?.ip())?.since))
     }
 
     /// A process that is there, and does not wait here.
@@ -167,7 +167,7 @@ impl Graph<'_> {
     /// A node that is there, unless its link is away or nothing is heard from it.
     fn there(&self, node: &TrackedNode) -> Sighting {
         if node.is_unheard {
-            return Presence::Silent.at(node.last_heartbeat);
+            return Sighting::at(Presence::Silent, node.last_heartbeat);
         }
         let idle =
             || node.conn.map_or_else(|| Sighting::idle(Some(node.last_heartbeat)), |conn| self.idle(conn));
@@ -207,7 +207,7 @@ impl Graph<'_> {
     /// Rank 0, which is to publish an NCCL id: nobody else tells a rank. `gone`: when the last one ended.
     pub(super) fn missed_nccl_root(&self, run: &TrackedRun, gone: Option<Timestamp>) -> Sighting {
         let is_cut_off = run.nccl_root().is_some_and(|root| root.is_cut_off);
-        let gone = gone.map(|at| Presence::gone(is_cut_off).at(at));
+        let gone = gone.map(|at| Sighting::at(Presence::gone(is_cut_off), at));
         let host = run.node_of_worker(0).and_then(|node| run.address_of(node));
         let asks_for_it = |wait: &&Waiting| {
             let key = wait.view.missing.first();
@@ -252,7 +252,7 @@ impl Graph<'_> {
         let finished = || node.filter(|node| node.finished).map(|_| Presence::Finished.into());
         let taken_out = || {
             let node = node.filter(|node| node.is_silent())?;
-            let taken_out = Presence::TakenOut.at(node.last_heartbeat);
+            let taken_out = Sighting::at(Presence::TakenOut, node.last_heartbeat);
             Some(self.away_from(node.peer).unwrap_or(taken_out))
         };
         let of_node = gone.or_else(finished).or_else(taken_out)?;

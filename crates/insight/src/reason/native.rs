@@ -1,7 +1,7 @@
 //! What the native rendezvous tells, in its own words.
 
 use super::{Code, Evidence, Finding, Names};
-use crate::presence::{Place, Presence};
+use crate::presence::{Place, Presence, Sighting};
 use crate::totals::Tally;
 use rallypoint_api::{Seen, Severity};
 use rallypoint_protocol::ids::Timestamp;
@@ -74,7 +74,7 @@ impl Finding {
                 since = since.min(at);
             }
             if let Some(last) = last.filter(|_| severity > Severity::Info) {
-                told = told.misses(Place::Node, &Names::of([sign.node.clone()]), last.at(at));
+                told = told.misses(Place::Node, &Names::of([sign.node.clone()]), Sighting::at(last, at));
             }
             seen.extend(did.map(|did| Evidence::by_name(did, sign.node.clone(), at)));
         }

@@ -8,7 +8,7 @@ use super::node::{Membership, NodeId, Sign, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::expect::Plan;
 use crate::missing::missing;
-use crate::presence::{FROZEN, Place, Presence};
+use crate::presence::{FROZEN, Place, Presence, Sighting};
 use crate::reason::words::if_any;
 use crate::reason::{Code, Evidence, Finding, Names, Reason};
 use crate::totals::Tally;
@@ -275,7 +275,7 @@ impl TrackedRun {
         let evidence: Vec<_> = heard_of.chain([wrote.clone()]).collect();
         let silent = Elapsed(wrote.at.since(heard));
         let how = format!("last heartbeat {silent} ago, taken out of the round by {by}");
-        let seen = Presence::TakenOut.at(heard);
+        let seen = Sighting::at(Presence::TakenOut, heard);
         let reason = Reason::lost(Place::Node, &nodes, &how, seen, left, None).look_at(FROZEN);
         self.found(Finding::new(reason, about, wrote.at).seen(evidence).in_round(Some(round)));
     }

@@ -7,7 +7,7 @@ use super::limits::{MOST_NODES, SETTLE};
 use super::node::{Membership, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::Meeting;
-use crate::presence::{CUT_OFF, Place, Presence};
+use crate::presence::{CUT_OFF, Place, Presence, Sighting};
 use crate::reason::{Code, Finding, Names, Reason};
 use crate::totals::Tally;
 use rallypoint_api::{RunKind, Seen};
@@ -159,7 +159,8 @@ impl TrackedRun {
         let nodes = Names::of(lost.iter().map(|one| one.closed.who.clone()));
         let (about, seen) = (nodes.to_string(), Presence::gone(cut_off));
         let how = format!("{}{when}", seen.words());
-        let reason = Reason::lost(of, &nodes, &how, seen.at(since), left, expected).of_victims(gave_up);
+        let reason =
+            Reason::lost(of, &nodes, &how, Sighting::at(seen, since), left, expected).of_victims(gave_up);
         let reason = if cut_off { reason } else { reason.tally(Tally::Deaths(nodes.count())) };
         let reason = if cut_off && !gave_up { reason.look_at(CUT_OFF) } else { reason };
         let closed = lost.into_iter().map(|one| one.closed).filter(|_| !cut_off);

@@ -13,7 +13,7 @@ use crate::missing::Absent as AbsentNode;
 use crate::presence::{AGENT, ANNOUNCED, DONE, FROZEN, GONE, MISSING_NODE, Place, Presence};
 use crate::reason::words::{has, have_waited};
 use crate::reason::{Code, Evidence, Finding, Names};
-use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, KnownFrom, RunState, Seen, Severity};
+use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Label, Timestamp, count};
 use rallypoint_rendezvous::{
     Absent, Fact, Fate, NodeInfo, NodeSnapshot, NodeState, RoundState, RunSnapshot, WaitsFor, What, Why,
@@ -456,7 +456,7 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32, names: &SharedName
     let rank = |&rank: &u32| AbsentNode {
         name: None,
         rank: Some(rank),
-        known_from: KnownFrom::NodeRank,
+        presence: Presence::NeverSeen,
         last_seen: None,
     };
     let ranks = || snapshot.missing_ranks.iter().map(rank).collect();
@@ -470,17 +470,17 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32, names: &SharedName
     let of_last_round = snapshot.nodes.iter().filter(|node| node.is_watched && !is_on_its_way(node));
     let of_last_round = of_last_round.filter_map(|node| match node.state {
         NodeState::InRound { rank } => {
-            Some((&node.info.name, &node.info.address, Some(rank), KnownFrom::EarlierRound, node.heard))
+            Some((&node.info.name, &node.info.address, Some(rank), Presence::Unknown, node.heard))
         }
         _ => None,
     });
     let gone = snapshot.absent.iter().filter_map(|absent| {
-        let known_from = match absent.fate {
-            Fate::Lost => KnownFrom::Lost,
-            Fate::Left => KnownFrom::Left,
+        let presence = match absent.fate {
+            Fate::Lost => Presence::Silent,
+            Fate::Left => Presence::Left,
             Fate::Refused | Fate::Displaced => return None,
         };
-        Some((&absent.who.name, &absent.who.address, absent.rank, known_from, absent.heard))
+        Some((&absent.who.name, &absent.who.address, absent.rank, presence, absent.heard))
     });
     // Who came anew with the name of one that is out is there instead of it.
     let is_newcomer = |node: &&NodeSnapshot| {
@@ -489,12 +489,12 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32, names: &SharedName
     let newcomers = snapshot.nodes.iter().filter(is_newcomer);
     let mut newcomers: Vec<&Label> = newcomers.map(|node| &node.info.name).collect();
     let mut named = Vec::new();
-    for (name, address, rank, known_from, heard) in of_last_round.chain(gone) {
+    for (name, address, rank, presence, heard) in of_last_round.chain(gone) {
         if let Some(at) = newcomers.iter().position(|newcomer| *newcomer == name) {
             newcomers.swap_remove(at);
         } else if named.len() < MISSING_SHOWN {
             let name = Some(names.shown(name, address));
-            named.push(AbsentNode { name, rank, known_from, last_seen: Some(heard) });
+            named.push(AbsentNode { name, rank, presence, last_seen: Some(heard) });
         }
     }
     // If more nodes are named than are needed, it is not known which of them has a replacement.

@@ -181,7 +181,7 @@ impl TrackedNode {
 
     /// How it has gone: its connection closed, or was given up.
     pub(crate) fn gone_as(&self) -> Option<Sighting> {
-        Some(Presence::gone(self.is_cut_off).at(self.gone?))
+        Some(Sighting::at(Presence::gone(self.is_cut_off), self.gone?))
     }
 
     /// It was connected to the last server, and has not come back to this one.

@@ -6,7 +6,7 @@ use super::node::{Sign, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::MOST_RANKS;
 use crate::expect::Plan;
-use crate::presence::{Place, Presence};
+use crate::presence::{Place, Presence, Sighting};
 use crate::reason::words::{ended_first, has, if_some, says_who};
 use crate::reason::{Code, Finding, Names, Reason};
 use rallypoint_api::{Expected, RunKind, RunState, Seen, Severity};
@@ -78,7 +78,7 @@ impl TrackedRun {
                         has(who.count())
                     ))
                     .severe(if may_go_on { Severity::Info } else { Severity::Warning })
-                    .misses(place, &who, Presence::NotBack.at(restarted));
+                    .misses(place, &who, Sighting::at(Presence::NotBack, restarted));
                 self.finds(reason, format!("{restarted:?}"), restarted);
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::limits::SETTLE;
 use super::tracked::TrackedRun;
 use super::world::{Lost, MOST_RANKS, Meeting, with_pid};
-use crate::presence::{Place, Presence};
+use crate::presence::{Place, Presence, Sighting};
 use crate::reason::words::all;
 use crate::reason::{Code, Finding, Names, Reason};
 use rallypoint_api::{RunState, Severity};
@@ -116,7 +116,7 @@ impl TrackedRun {
             1 => "connection closed before all ranks had published",
             _ => "connections closed, in this order, before all ranks had published",
         };
-        let seen = Presence::Closed.at(since);
+        let seen = Sighting::at(Presence::Closed, since);
         let reason = Reason::lost(Place::Rank, &ranks, how, seen, joined, world_size)
             .look_at(
                 "look at the log of what ended first: torchrun ends the other ranks of its node then; the \

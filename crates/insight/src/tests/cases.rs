@@ -30,7 +30,7 @@ pass 2; see explanation=null; join@train-llm 0; pass 1; see kind=c10d
 nogate@train-llm; pass 601; see nodes.expected=null
 = case 1 a node that neither joined nor announced itself is named by its rank
 gate node0-x7k2p:0/3 node1-aaaaa:1/3; join 0; until 35
-see missing.name=node1-aaaaa,null missing.rank=1,2 missing.known_from=announced,node_rank
+see missing.name=node1-aaaaa,null missing.rank=1,2 missing.presence=announced,never_seen
 = case 1 nobody has said how many
 join 0; until 35; expect 2..2 node0 node7; pass 40; see nodes.expected.min=2 nodes.expected.source=api
 = case 2 a node is late and comes [nodes 3..3]
@@ -187,7 +187,7 @@ assign 0 2x1; pass 5
 = case 7 pods that announce different numbers
 gate a:0/2 away b:1/3; join 0; pass 5
 = case 7 a pod that was turned away is not told as one that never came
-gate a:0/3 away b:1/4; until 33; see missing.name=b,null missing.known_from=turned_away,node_rank
+gate a:0/3 away b:1/4; until 33; see missing.name=b,null missing.presence=announced,never_seen
 gate a:0/2 away b:1/4; pass 2; holds pods_missing
 = case 7 a pod is held back because its rank is taken
 gate a:0/2 b:1/2 away c:1/2; pass 5; join 0; pass 5; said duplicate_rank=1; holds duplicate_rank

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::lab::{Lab, announcement};
 use super::stories::stories;
 use crate::LinkEvent;
-use rallypoint_api::{Explanation, KnownFrom, Node, NodeState, Severity};
+use rallypoint_api::{Explanation, Node, NodeState, Presence, Severity};
 use rallypoint_rendezvous::gate::{Contact, Gates};
 
 /// Pods have passed their gate, each with one rank, and rank 0 waits for rank 1.
@@ -90,7 +90,7 @@ rank 0,1 of 3 at 10.77.0.#; await 0 2; pass 5; cut 1; pass 5; said lost=1; await
 run 3; pass 2; cut 1; pass 5; said lost=1
 = nodes that are cut off are not said to have ended [soon]
 all 0..4; wait 1..4 c10d/MASTER_ADDR; pass 2; leave 0; cut 3; pass 8
-see missing.name=node0,node3 missing.known_from=died,lost
+see missing.name=node0,node3 missing.presence=closed,unreachable
 = nodes that are cut off are not said to have ended (2) [soon]
 all 0..2; wait 1 c10d/MASTER_ADDR; pass 2; cut 0; pass 8
 = nodes that are cut off are not said to have ended (3) [soon]
@@ -184,9 +184,7 @@ impl Pods {
         assert_eq!((nodes.joined, nodes.gone, nodes.missing), (there, gone, Some(missing)));
         assert_eq!(run.missing.len() as u32, missing);
         assert!(
-            run.missing
-                .iter()
-                .all(|node| node.known_from == KnownFrom::Announced && node.last_seen.is_some())
+            run.missing.iter().all(|node| node.presence == Presence::Announced && node.last_seen.is_some())
         );
         let is_there = |node: &&Node| node.state == NodeState::Announced;
         assert_eq!(run.participants.iter().filter(is_there).count() as u32, there);

@@ -329,9 +329,9 @@ two; cut b; pass 4; again a:0; pass 2; said round_over=1; see missing.name=b; pa
 two; left b its agent was told to stop
 8x beat a:0; pass 5
 says not yet joined again: a
-again a:0; pass 40; see missing.name=b missing.known_from=left; holds nodes_missing
+again a:0; pass 40; see missing.name=b missing.presence=left; holds nodes_missing
 = a pod that announced itself and has not joined is missing by name
-gate a:0/2 b:1/2; join a; pass 40; see missing.name=b missing.known_from=announced; holds nodes_missing
+gate a:0/2 b:1/2; join a; pass 40; see missing.name=b missing.presence=announced; holds nodes_missing
 = a failed worker and a refused node are told with the run
 two; close node a; left a failed; pass 3
 3x join late; pass 1
@@ -423,8 +423,8 @@ lab set 0 round1/torchelastic/assigned_ranks/1 [1,2,1,2]; lab rank 10:0 of 2; la
 close node b; left id1 failed; pass 33; holds waiting=1; left id0 failed; pass 3; holds waiting=0
 = nodes with one name are told with their addresses
 nodes 3..3; all vm vm vm; cut id1; pass 2; back vm:2; back vm:0; pass 5
-see missing.name=vm at 10.0.0.1 missing.rank=1 missing.known_from=earlier_round nodes.missing=1; pass 10
-see missing.name=vm at 10.0.0.1 missing.rank=1 missing.known_from=lost; pass 20; enter id3 vm:3; pass 1
+see missing.name=vm at 10.0.0.1 missing.rank=1 missing.presence=unknown nodes.missing=1; pass 10
+see missing.name=vm at 10.0.0.1 missing.rank=1 missing.presence=silent; pass 20; enter id3 vm:3; pass 1
 = a node that dies in a closed run is told and no more in the round
 nodes 3..3; all a b c; roles 0,1,2; lab rank 10:0 of 3; lab await 10 2; pass 1; close node c; left id2 failed
 pass 5; cut id1; pass 4; pass 13; see nodes.joined=1 nodes.gone=2 waits.pid=2010; left id0 failed; pass 20

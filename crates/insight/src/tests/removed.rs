@@ -12,7 +12,7 @@ fn nodes_that_are_taken_out_or_die_in_a_round() {
         "
 = a node that was taken out and is back is not missing
 run 3; pass 16; cas 0 drop:1; pass 40; see nodes.joined=2 nodes.missing=1 missing.name=node1
-see missing.known_from=removed; said node_silent; get 1 /torch.rendezvous.job; pass 3
+see missing.presence=taken_out; said node_silent; get 1 /torch.rendezvous.job; pass 3
 see nodes.joined=3 nodes.missing=0 missing.name=; leave 1; pass 3
 = who waits for a dead node is not gone and the dead one is named
 all 0..3; set 0,1 c10d/torchelastic/role_info/# {}

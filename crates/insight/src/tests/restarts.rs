@@ -160,7 +160,7 @@ static 0..3 of 3; assign 0 3x1; pass 5; sexit 0; pass 2; restart 1; leave 1; sta
 pass 5; said lost=1
 = who went with the server before all had joined is gone
 join 0,1; expect 3..3; restart 1 1; expect 3..3; pass 40; agent 4; pass 1
-see missing.known_from=not_back missing.name=node1
+see missing.presence=not_back missing.name=node1
 = who is in the state again is not missing by what was known of it before
 run 3; agent 7 at 10.77.0.11; cas 7 wait; come 8 1007 at 10.77.0.18; first 8; cas 8 wait; pass 2; leave 1
 cas 7 drop:1 leave; cas 7 wait; pass 2; cas 7 next join; pass 60; see missing.name=node1,node2
@@ -188,7 +188,7 @@ fn a_node_that_went_with_the_server_is_missing_by_its_name() {
     let last_seen = |lab: &mut Lab| {
         lab.play(
             "see nodes.joined=2 nodes.missing=1 missing.name=node2 missing.rank=2
-            see missing.known_from=not_back",
+            see missing.presence=not_back",
         );
         let run = lab.run("job");
         run.now - run.missing[0].last_seen.expect("a time")

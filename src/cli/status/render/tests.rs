@@ -1,6 +1,6 @@
 use super::*;
 use rallypoint_api::{
-    ExitCounts, Expected, ExpectedFrom, KnownFrom, MissingNode, NodeCounts, RankCounts, RankGrid,
+    ExitCounts, Expected, ExpectedFrom, MissingNode, NodeCounts, Presence, RankCounts, RankGrid,
 };
 
 fn four() -> Run {
@@ -54,7 +54,7 @@ fn many(n: u32, joined: u32) -> Run {
         .map(|i| MissingNode {
             name: Some(format!("big-{i}")),
             rank: Some(i),
-            known_from: KnownFrom::Announced,
+            presence: Presence::Announced,
             last_seen: None,
         })
         .collect();
@@ -520,7 +520,7 @@ fn hostile() -> Run {
     run.missing = vec![MissingNode {
         name: Some(evil.clone()),
         rank: None,
-        known_from: KnownFrom::Named,
+        presence: Presence::NeverSeen,
         last_seen: None,
     }];
     for wait in &mut run.waits {

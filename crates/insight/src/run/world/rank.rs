@@ -50,7 +50,7 @@ impl RankInfo {
 
     /// How it has gone: its connection closed, or was given up.
     pub(crate) fn gone_as(&self) -> Option<Sighting> {
-        Some(Presence::gone(self.is_cut_off).at(self.gone?))
+        Some(Sighting::at(Presence::gone(self.is_cut_off), self.gone?))
     }
 
     /// The process, where it told its id.

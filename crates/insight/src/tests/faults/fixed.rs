@@ -132,27 +132,27 @@ staticrun 2; pass 5; static 12:2,10:0,11:1 of 3; assign 10 3x1; pass 10; said jo
 see nodes.joined=2 nodes.redundant=1 nodes.missing=0
 = a node that ended alone just before the others came is not said to be absent
 static 10:0 of 3; pass 2; leave 10; pass 0.2; static 2,11:1 of 3; pass 8
-see missing.rank=0 missing.known_from=died; static 12:0 of 3; assign 12 3x1; pass 5
+see missing.rank=0 missing.presence=closed; static 12:0 of 3; assign 12 3x1; pass 5
 see nodes.joined=3 nodes.gone=0 nodes.missing=0
 = a node that ended alone just before the others came is not said to be absent (2)
 static 10:1 of 3; pass 2; leave 10; pass 0.2; static 2,11:0 of 3; pass 8
-see missing.rank=1 missing.known_from=died; static 12:1 of 3; assign 11 3x1; pass 5
+see missing.rank=1 missing.presence=closed; static 12:1 of 3; assign 11 3x1; pass 5
 see nodes.joined=3 nodes.gone=0 nodes.missing=0
 = a node that ended alone just before the others came is not said to be absent (3)
 static 10:0 of 3; pass 2; leave 10; pass 15; static 2,11:1 of 3; pass 8
-see missing.rank=0 missing.known_from=died; static 12:0 of 3; assign 12 3x1; pass 5
+see missing.rank=0 missing.presence=closed; static 12:0 of 3; assign 12 3x1; pass 5
 see nodes.joined=3 nodes.gone=0 nodes.missing=0
 = a node that ended alone just before the others came is not said to be absent (4)
 static 10:1 of 3; pass 2; leave 10; pass 15; static 2,11:0 of 3; pass 8
-see missing.rank=1 missing.known_from=died; static 12:1 of 3; assign 11 3x1; pass 5
+see missing.rank=1 missing.presence=closed; static 12:1 of 3; assign 11 3x1; pass 5
 see nodes.joined=3 nodes.gone=0 nodes.missing=0
 = a node that ended alone just before the others came is not said to be absent (5)
 static 10:0 of 3; pass 2; leave 10; pass 200; static 2,11:1 of 3; pass 8
-see missing.rank=0 missing.known_from=role_exchange; static 12:0 of 3; assign 12 3x1; pass 5
+see missing.rank=0 missing.presence=never_seen; static 12:0 of 3; assign 12 3x1; pass 5
 see nodes.joined=3 nodes.gone=0 nodes.missing=0
 = a node that ended alone just before the others came is not said to be absent (6)
 static 10:1 of 3; pass 2; leave 10; pass 200; static 2,11:0 of 3; pass 8
-see missing.rank=1 missing.known_from=role_exchange; static 12:1 of 3; assign 11 3x1; pass 5
+see missing.rank=1 missing.presence=never_seen; static 12:1 of 3; assign 11 3x1; pass 5
 see nodes.joined=3 nodes.gone=0 nodes.missing=0
 = static: who gave up on another and ends is no cause [soon free]
 static 0,1 of 3; pass 6; cancel 1; leave 1; pass 4

@@ -175,8 +175,8 @@ function tellNode(cell) {
   const { node, absent } = cell;
   if (!node && !absent) return [cell.name, cell.state === "free" ? "may still join this round" : "nobody has told its name"];
   if (absent) {
-    const known = { announced: "it has announced itself", earlier_round: "it was there in an earlier round", died: "it died", removed: "others took it out of the round, and nothing comes of it", connected: "it is connected, and has not joined this round", not_back: "it has not come back since the server was restarted", lost: "it was not heard from any more", left: "it has left", role_exchange: "seen in the role exchange", named: "named by hand", node_rank: "nobody has this rank", turned_away: "it announced itself and was turned away" };
-    return [cell.name, "missing", absent.rank === null ? "" : `rank ${absent.rank}`, known[absent.known_from] || plain(absent.known_from),
+    const presence = { closed: "connection closed", not_back: "not seen since the server was restarted", unknown: "in the round before" };
+    return [cell.name, "missing", absent.rank === null ? "" : `rank ${absent.rank}`, presence[absent.presence] || plain(absent.presence).replaceAll("_", " "),
       absent.last_seen === null ? "" : `last seen ${elapsed(now() - absent.last_seen)} ago`].filter(Boolean);
   }
   const workers = node.local_world_size;
