@@ -272,7 +272,7 @@ impl Look<'_> {
         }
         for (port, mut clashes) in due {
             let is_here = |clash: &Clash| clash.conns.iter().all(|conn| !self.is_away(port, *conn));
-            clashes.retain(|clash| is_here(clash) && !self.meet_nobody(clash));
+            clashes.retain(is_here);
             let kind = |clash: &Clash| match clash.claim {
                 Claim::NodeRank(_) => 0,
                 Claim::Rank(_) => 1,
@@ -301,7 +301,7 @@ impl Look<'_> {
                 for (claim, conn, name) in clashes.chain(self.claims(port, &run, &first.claim)) {
                     who.entry(claim).or_default().entry(conn).or_insert(name);
                 }
-                let finding = duplicates(first, who);
+                let finding = duplicates(first, who, self.are_alone(first));
                 found.push(Held { store: Some(port), run: Some(run), finding });
             }
             for held in found {
@@ -310,8 +310,8 @@ impl Look<'_> {
         }
     }
 
-    /// Whether both processes are jobs of one rank each: neither reads what the other writes over.
-    fn meet_nobody(&self, clash: &Clash) -> bool {
+    /// Whether both processes are the only ranks of their groups: neither reads what the other writes over.
+    fn are_alone(&self, clash: &Clash) -> bool {
         let (Claim::Rank(rank), Some(run)) = (&clash.claim, self.jobs.runs.get(&clash.run)) else {
             return false;
         };
@@ -705,9 +705,14 @@ fn keep_live(clashes: &mut Vec<Clash>, is_there: impl Fn(&ConnId) -> bool) {
 }
 
 /// What live processes of a run claim, all of one kind together, with who claims it.
-fn duplicates(first: &Clash, mut known: BTreeMap<Claim, BTreeMap<ConnId, String>>) -> Finding {
+fn duplicates(
+    first: &Clash,
+    mut known: BTreeMap<Claim, BTreeMap<ConnId, String>>,
+    are_alone: bool,
+) -> Finding {
     let (about, why) = match &first.claim {
         Claim::NodeRank(rank) => (format!("node {rank}"), Reason::CLAIMED),
+        Claim::Rank(_) if are_alone => (String::new(), ", each as the only rank of its group"),
         Claim::Rank(_) => (String::new(), Reason::CLAIMED),
         Claim::Member(member) => (member.clone(), "; they disagree on the order or the members of new_group"),
     };
@@ -715,7 +720,14 @@ fn duplicates(first: &Clash, mut known: BTreeMap<Claim, BTreeMap<ConnId, String>
     let others = Names::of_some(known, |(claim, who)| format!("{claim} ({})", Names::of(who.into_values())));
     let reason = Reason::claimed(&first.claim.to_string(), &all, &others).then(why);
     let is_of_group = matches!(first.claim, Claim::Member(_));
-    let reason = if is_of_group { reason.look_at(SAME_GROUPS) } else { reason };
+    let reason = match () {
+        () if is_of_group => reason.look_at(SAME_GROUPS),
+        () if are_alone => reason.severe(Severity::Info).look_at(
+            "nothing, if each is a job of its own; else give all the same WORLD_SIZE and MASTER_ADDR, and each \
+             its own RANK",
+        ),
+        () => reason,
+    };
     Finding::new(reason, about, first.at).seen(first.wrote.clone())
 }
 

@@ -11,7 +11,7 @@ use super::jobs::Jobs;
 use super::reason::{Code, Evidence, Names};
 use super::run::{RankInfo, RunKey, TrackedRun, read_gloo, read_nccl_id};
 use super::told::Told;
-use super::watch::{Claim, Clash, Client, GivenUp, Waiting};
+use super::watch::{Claim, Clash, Client, GivenUp, Poll, Waiting};
 use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{Address, AddressKind, KeyPattern, Leftover, RendezvousPart, Role, classify};
@@ -43,13 +43,18 @@ impl Fold<'_> {
                 }
             }
             Observed::Wrote { conn, key, value } => {
-                self.jobs.store(self.port).missed.remove(&key);
+                if Poll::is_promised(&key) {
+                    self.jobs.store(self.port).polled.remove(&key);
+                }
                 self.wrote(conn, &key, &value);
             }
             Observed::Published { conn, key, address } => {
                 self.jobs.store(self.port).publishes(conn, &key, address.as_deref());
             }
-            Observed::Missed { conn, key } => self.jobs.store(self.port).misses(conn, key, self.at),
+            Observed::Polls { conn, key, number } => {
+                self.jobs.store(self.port).polls(conn, key, number, self.at);
+            }
+            Observed::PollEnds { conn, key } => self.jobs.store(self.port).poll_ends(conn, key.as_deref()),
             Observed::Dropped { key, cause } => self.dropped(&key, cause),
             Observed::GaveUp { conn, key, waited } => self.gave_up(conn, key, waited),
             Observed::Gone { conn, used_own_keys } => self.gone(conn, used_own_keys),
@@ -96,7 +101,10 @@ impl Fold<'_> {
     /// rounds asked for something last.
     pub(super) fn waits(&mut self, waits: Vec<WaitView>, heard: &[(ConnId, Timestamp)]) {
         let waiting = |view: WaitView| {
-            (view.conn, Waiting { since: Timestamp(self.at.0.saturating_sub(view.waited)), view })
+            (
+                view.conn,
+                Waiting { since: Timestamp(self.at.0.saturating_sub(view.waited)), view, is_over: false },
+            )
         };
         let told = waits.into_iter().map(waiting).collect();
         let store = self.jobs.store(self.port);
@@ -497,6 +505,9 @@ impl Fold<'_> {
         if let Some(run) = run.as_ref().and_then(|run| self.jobs.runs.get_mut(run)).filter(|_| is_for_one) {
             run.gave_up(conn, self.at);
         }
+        if let Some(wait) = self.jobs.store(self.port).waits.get_mut(&conn) {
+            wait.is_over = true;
+        }
         let topic = (run, key);
         let given_up = &self.jobs.store(self.port).given_up;
         if given_up.len() >= MOST {
@@ -539,11 +550,13 @@ impl Fold<'_> {
 
     fn gone(&mut self, conn: ConnId, used_own_keys: bool) {
         let watch = self.jobs.store(self.port);
-        let waited = watch.waits.remove(&conn).and_then(|wait| wait.view.missing.first().cloned());
+        let waited = watch.waits.remove(&conn).filter(|wait| !wait.is_over);
+        let waited = waited.and_then(|wait| wait.view.missing.first().cloned());
         let its = watch.publishers.values_mut().filter(|it| it.conn == conn);
         its.for_each(|it| it.gone = Some(self.at));
         watch.clash_ends(conn, self.at);
         watch.answered.remove(&conn);
+        watch.polled.retain(|_, poll| poll.is_left_by(conn));
         let Some(client) = watch.clients.remove(&conn) else { return };
         watch.passed_by(&client, used_own_keys, self.at);
         if let (Role::Agent, Some(key @ RunKey::Id(_))) = (client.role, &client.run)

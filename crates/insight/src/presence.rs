@@ -148,6 +148,8 @@ pub(crate) enum But {
     MadeOtherwise { made: u32, asked: u32 },
     /// The one with rank 0 has no ranks for it.
     NotCounted { nodes: u32 },
+    /// Its run had ended before, and is started again.
+    EndedBefore(Elapsed),
     /// The key belongs to a round that is over.
     RoundOver { how: Option<String> },
 }
@@ -167,6 +169,7 @@ impl Display for But {
             ),
             Self::NotCounted { nodes: 1 } => f.write_str("node rank 0 counts on 1 node"),
             Self::NotCounted { nodes } => write!(f, "node rank 0 counts on {nodes} nodes"),
+            Self::EndedBefore(ago) => write!(f, "not seen since the run ended {ago} ago"),
             Self::RoundOver { how: Some(how) } => write!(f, "that round is over: {how}"),
             Self::RoundOver { how: None } => f.write_str("that was in another round, which the run has left"),
         }
@@ -188,6 +191,10 @@ impl But {
                  of trying again in the same process"
             }
             Self::NotCounted { .. } => "start every node with the same --nnodes, and a --node-rank below it",
+            Self::EndedBefore(_) => {
+                "look whether it is started again: who meets anew needs all processes of the job, so start all \
+                 of them together"
+            }
             Self::RoundOver { .. } => {
                 "look why that round ended; who waits in it ends after its time-out (--rdzv-conf \
                  read_timeout), and meets the others in the next round when it is started again"
@@ -272,12 +279,17 @@ impl Sighting {
     pub(crate) fn is_unseen(&self) -> bool {
         let is_unseen = matches!(self.presence, Presence::NeverSeen | Presence::NotBack);
         let of_node = self.behind.as_ref().is_some_and(|(what, _)| what == NODE);
-        is_unseen && !of_node || !self.candidates.is_empty()
+        is_unseen && !of_node || self.has_ended() || !self.candidates.is_empty()
     }
 
     /// Whether nothing else is known of it.
     pub(crate) fn is_plain(&self) -> bool {
-        self.but.is_none() && self.candidates.is_empty()
+        (self.but.is_none() || self.has_ended()) && self.candidates.is_empty()
+    }
+
+    /// Whether it was seen in the life of the run before this one, as all others were.
+    fn has_ended(&self) -> bool {
+        matches!(self.but, Some(But::EndedBefore(_)))
     }
 
     /// Whether it may go on at any moment.
@@ -305,16 +317,16 @@ impl Sighting {
     /// In words, as it is now.
     pub(crate) fn says(&self, now: Timestamp) -> String {
         let Self { presence, at, waits, behind, but, candidates } = self;
-        if let (Presence::Unknown, Some(but)) = (presence, but) {
-            return but.to_string();
-        }
         let ago = at.map(|at| Elapsed(now.since(at)));
-        let words = match presence {
-            Presence::Unknown => "the keys do not tell which process that is",
-            _ => presence.words(),
+        let words = match (presence, but) {
+            (Presence::Unknown, Some(but)) => but.to_string(),
+            (Presence::Unknown, None) => "the keys do not tell which process that is".to_owned(),
+            _ => presence.words().to_owned(),
         };
         let time = |ago| match presence {
-            Presence::Connected if *waits != Some(Waits::Nothing) => String::new(),
+            Presence::Connected if but.is_some() || !matches!(waits, None | Some(Waits::Nothing)) => {
+                String::new()
+            }
             Presence::Connected => format!(", asked last {ago} ago"),
             Presence::Silent | Presence::Away => format!(" for {ago}"),
             Presence::TakenOut => format!(", last heartbeat {ago} ago"),
@@ -331,7 +343,8 @@ impl Sighting {
             Waits::NotKnownYet => ", what it waits for is not known yet".to_owned(),
         });
         let behind = if_some(behind.as_ref(), |(what, seen)| format!(", its {what}: {}", seen.says(now)));
-        let but = if_some(but.as_ref(), |but| format!(", {but}"));
+        let but = but.as_ref().filter(|_| *presence != Presence::Unknown);
+        let but = if_some(but, |but| format!(", {but}"));
         let candidates = if_any("; connected, and told no rank: ", candidates);
         format!("{words}{}{waits}{behind}{but}{candidates}", if_some(ago, time))
     }

@@ -1,7 +1,7 @@
 //! What is known of one store: its clients, their waits, and what to report once more of its kind may have
 //! come.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::reason::{Evidence, Names};
 use super::run::RunKey;
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
-use rallypoint_protocol::keys::{Role, debug_server_of, published_by};
+use rallypoint_protocol::keys::{Role, debug_server_of, ends_with_its_agents, published_by};
 use rallypoint_store::WaitView;
 
 /// What a store was opened for.
@@ -95,6 +95,8 @@ pub(super) struct Waiting {
     pub(super) since: Timestamp,
     /// As the store showed it last.
     pub(super) view: WaitView,
+    /// Its client has given up on it.
+    pub(super) is_over: bool,
 }
 
 impl Waiting {
@@ -138,19 +140,37 @@ pub(super) struct Publisher {
     pub(super) gone: Option<Timestamp>,
 }
 
-/// What some ask for again and again, and another process is to publish.
+/// What some ask for again and again.
 #[derive(Debug)]
-pub(super) struct Missed {
+pub(super) struct Poll {
+    /// The first and the last time that they were seen to, with the same result.
     pub(super) since: Timestamp,
     pub(super) last: Timestamp,
-    pub(super) who: Vec<ConnId>,
+    /// What they read. `None` if the key is not there.
+    pub(super) number: Option<i64>,
+    pub(super) who: BTreeSet<ConnId>,
 }
 
-impl Missed {
-    /// Whether some still ask for it: those who do ask again after a pause.
-    pub(super) fn lasts(&self, now: Timestamp) -> bool {
-        const PAUSE: Duration = Duration::from_secs(10);
-        now.since(self.last) < PAUSE
+impl Poll {
+    /// What another process is to publish, or the leader of others is to write.
+    pub(super) fn is_promised(key: &[u8]) -> bool {
+        published_by(key).is_some() || ends_with_its_agents(key)
+    }
+
+    /// Whether some still ask for it: who waits for what is promised pauses for longer.
+    fn is_recent(&self, key: &[u8], now: Timestamp) -> bool {
+        now.since(self.last) < Duration::from_millis(if Self::is_promised(key) { 10_000 } else { 2500 })
+    }
+
+    /// Whether some still ask for it, and not only once.
+    pub(super) fn lasts(&self, key: &[u8], now: Timestamp) -> bool {
+        const AGAIN: Duration = Duration::from_secs(1);
+        self.is_recent(key, now) && (Self::is_promised(key) || self.last.since(self.since) >= AGAIN)
+    }
+
+    /// Whether others still ask for it when this one does no more.
+    pub(super) fn is_left_by(&mut self, conn: ConnId) -> bool {
+        !self.who.remove(&conn) || !self.who.is_empty()
     }
 }
 
@@ -287,7 +307,7 @@ pub(super) struct StoreWatch {
     /// Processes that have published something, by the names that they gave themselves.
     pub(super) publishers: BTreeMap<Box<[u8]>, Publisher>,
     /// By the key.
-    pub(super) missed: BTreeMap<Box<[u8]>, Missed>,
+    pub(super) polled: BTreeMap<Box<[u8]>, Poll>,
     /// Where rank 0 has its debug server.
     pub(super) debug_host: Option<String>,
 }
@@ -319,7 +339,7 @@ impl StoreWatch {
     /// A process publishes `key`, whose name it has. `address`: that of a debug server.
     pub(super) fn publishes(&mut self, conn: ConnId, key: &[u8], address: Option<&[u8]>) {
         const MOST: usize = 1024;
-        self.missed.remove(key);
+        self.polled.remove(key);
         if debug_server_of(key) == Some(0) {
             self.debug_host = address.and_then(host_of).map(str::to_owned);
         }
@@ -333,19 +353,29 @@ impl StoreWatch {
         self.publishers.insert(name.into(), Publisher { conn, gone: None });
     }
 
-    /// A process asks for `key`, which nobody has published.
-    pub(super) fn misses(&mut self, conn: ConnId, key: Box<[u8]>, now: Timestamp) {
+    /// A process asks for `key`, and has read this number there.
+    pub(super) fn polls(&mut self, conn: ConnId, key: Box<[u8]>, number: Option<i64>, now: Timestamp) {
         const MOST: usize = 256;
-        const SHOWN: usize = 8;
-        self.missed.retain(|_, missed| missed.lasts(now));
-        if self.missed.len() >= MOST && !self.missed.contains_key(&key) {
+        const SHOWN: usize = 64;
+        self.polled.retain(|key, poll| poll.is_recent(key, now));
+        if self.polled.len() >= MOST && !self.polled.contains_key(&key) {
             return;
         }
-        let missed = self.missed.entry(key).or_insert(Missed { since: now, last: now, who: Vec::new() });
-        missed.last = now;
-        if missed.who.len() < SHOWN && !missed.who.contains(&conn) {
-            missed.who.push(conn);
+        let new = || Poll { since: now, last: now, number, who: BTreeSet::new() };
+        let poll = self.polled.entry(key).or_insert_with(new);
+        if poll.number != number {
+            *poll = new();
         }
+        poll.last = now;
+        if poll.who.len() < SHOWN {
+            poll.who.insert(conn);
+        }
+    }
+
+    /// A process has found `key`; without one, it reads no more what it had read.
+    pub(super) fn poll_ends(&mut self, conn: ConnId, key: Option<&[u8]>) {
+        let is_it = |polled: &[u8], poll: &Poll| key.map_or(poll.number.is_some(), |key| key == polled);
+        self.polled.retain(|polled, poll| !is_it(polled, poll) || poll.is_left_by(conn));
     }
 
     /// The names that a process has published under.

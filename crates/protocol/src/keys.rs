@@ -214,11 +214,15 @@ pub fn debug_server_of(key: &[u8]) -> Option<u32> {
     number(key.strip_prefix(b"/")?.strip_prefix(DEBUG)?)
 }
 
-/// Whether clients ask for `key` again and again until another process has written it: what is published, and
-/// what the leader of `HOSTED` writes first, without whom all its agents wait.
+/// Whether a client that asks for `key` again and again waits for another process: for a key of a program,
+/// for arrivals at a barrier, or for what the leader of `HOSTED` writes first. PyTorch asks for others besides
+/// its work, such as those of NCCL's watchdog.
 pub fn is_asked_for(key: &[u8]) -> bool {
-    let is_of_leader = || ends_with_its_agents(key) && key.ends_with(b":shutdown");
-    published_by(key).is_some() || is_of_leader()
+    use KeyPattern::{AttemptLeftover, Published, Unknown};
+    match classify(key) {
+        None | Some(Unknown | Published | AttemptLeftover(Leftover::Barrier)) => true,
+        Some(_) => ends_with_its_agents(key) && key.ends_with(b":shutdown"),
+    }
 }
 
 /// A label, an agent, and for whom it is. Each name is what its program chose.

@@ -87,13 +87,22 @@ pub enum Observed {
         /// The value of a debug server's key; of others it is not for us to know.
         address: Option<Bytes>,
     },
-    /// A client asked whether there is what another process is to write, and it is not. Of a client that asks
-    /// again and again this comes once a second.
-    Missed {
+    /// A client asks for a key again and again. This comes once a second; of a key that is not there also for
+    /// the first time.
+    Polls {
         /// The connection.
         conn: ConnId,
         /// The key.
         key: Box<[u8]>,
+        /// The number that it has read there. `None` if the key is not there.
+        number: Option<i64>,
+    },
+    /// A client that asked for a key again and again found it, or, if that was there, reads another.
+    PollEnds {
+        /// The connection.
+        conn: ConnId,
+        /// The key that it looked for. `None` for those that it had read.
+        key: Option<Box<[u8]>>,
     },
     /// A client said its process id.
     Came {

@@ -27,6 +27,7 @@ mod effects;
 mod index;
 mod keyspace;
 mod number;
+mod polls;
 mod queues;
 mod restored;
 mod rows;
@@ -44,7 +45,6 @@ mod waits;
 
 use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 pub use capacity::{Capacity, Refusal};
 pub use counting::Counted;
@@ -55,8 +55,8 @@ use drops::Sweep;
 pub use effects::{Cleanup, DropCause, Effects, Observed};
 use keyspace::{KeySpace, Looked};
 use number::{decimal, parse_counter};
+use polls::Asks;
 use rallypoint_protocol::ids::{ConnId, Timestamp};
-use rallypoint_protocol::keys::is_asked_for;
 use rallypoint_protocol::{List, PROBE, Reply, Request};
 use rows::Kept;
 pub use rows::Walk;
@@ -81,8 +81,7 @@ struct Session {
     pid: Option<u32>,
     /// It only looks, and is no process of a job.
     is_probe: bool,
-    /// When it was last told that it asked for what is not published.
-    missed: Option<Timestamp>,
+    asks: Asks,
     wait: Option<Box<Wait>>,
     /// The queue for whose item this connection was woken. It has not come for the item yet.
     offered: Option<SlotId>,
@@ -185,7 +184,7 @@ impl Store {
             peer,
             pid: None,
             is_probe: false,
-            missed: None,
+            asks: Asks::default(),
             wait: None,
             offered: None,
             done: 0,
@@ -280,8 +279,10 @@ impl Store {
             Request::Check(keys) if keys.len() > Self::KEYS_AT_ONCE => return self.check(conn, keys, fx),
             Request::Check(keys) => {
                 let ready = self.are_present(keys);
-                if !ready && fx.observes() {
-                    self.observe_miss(conn, keys, now, fx);
+                match ready {
+                    _ if !fx.observes() => {}
+                    true => self.looks_well(conn, keys, fx),
+                    false => self.looks_in_vain(conn, keys, fx),
                 }
                 fx.reply(Reply::Ready(ready));
             }
@@ -337,20 +338,6 @@ impl Store {
             }
         }
         Ok(Progress::Done)
-    }
-
-    /// A client looks for what another process is to write, and it is not there.
-    #[cold]
-    fn observe_miss(&mut self, conn: ConnId, keys: List<'_>, now: Timestamp, fx: &mut impl Effects) {
-        const EVERY: Duration = Duration::from_secs(1);
-        let Some(key) = keys.iter().find(|key| is_asked_for(key) && !self.is_present(key)) else {
-            return;
-        };
-        let Some(session) = self.session_mut(conn).filter(|session| !session.is_probe) else { return };
-        if session.missed.is_none_or(|last| now.since(last) >= EVERY) {
-            session.missed = Some(now);
-            fx.observe(Observed::Missed { conn, key: key.into() });
-        }
     }
 
     /// The next moment at which [`Store::tick`] has something to do.

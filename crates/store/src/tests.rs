@@ -6,6 +6,7 @@ mod costs;
 mod invariants;
 mod limits;
 mod plain;
+mod polls;
 mod queues;
 mod random;
 mod rows;

@@ -137,6 +137,8 @@ impl Store {
             if fx.observes() && StaleKeys::is_worker_count(&self.keys, id) {
                 self.counts(conn, id, now);
             }
+        } else {
+            self.reads(conn, id, fx);
         }
     }
 
@@ -180,6 +182,9 @@ impl Store {
         }
         fx.reply(Reply::Number(sum));
         self.write(conn, id, text, fx);
+        if delta == 0 {
+            self.reads(conn, id, fx);
+        }
         Ok(Progress::Done)
     }
 

@@ -6,12 +6,12 @@ use std::fmt::{self, Display, Formatter};
 use super::explain::{NOT_REACHED, in_group};
 use super::processes::Graph;
 use super::wanted::{ExpectedWriter, wanted};
-use crate::presence::{Presence, Sighting};
+use crate::presence::{Presence, Sighting, Waits};
 use crate::reason::rules::RESET;
 use crate::reason::words::{SLIP, has, have_waited, if_some};
 use crate::reason::{Code, Evidence, Finding, Names, Reason};
 use crate::run::{Meeting, RunKey, TrackedRun};
-use crate::watch::{Beside, Client, Passed, Waiting, process};
+use crate::watch::{Beside, Client, Passed, Poll, Waiting, process};
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{KeyPattern, below_own_prefix, classify, published_by};
@@ -30,6 +30,8 @@ enum Absence {
     WriterGone(Elapsed),
     /// An operator reset the store so long ago: it may have been there before.
     Reset(Elapsed),
+    /// It is there, and those who read it again and again wait for another number.
+    Is(i64),
 }
 
 impl Display for Absence {
@@ -39,6 +41,7 @@ impl Display for Absence {
             Self::NotThere => f.write_str("which does not exist"),
             Self::Deleted => f.write_str("which was there: a client deleted it, or took its last item"),
             Self::WriterGone(ago) => write!(f, "whose writer's connection closed {ago} ago"),
+            Self::Is(number) => write!(f, "which is {number}"),
             Self::Reset(ago) => write!(f, "which does not exist; an operator reset the store {ago} ago"),
         }
     }
@@ -98,9 +101,8 @@ impl Graph<'_> {
                 let run = self.store.clients.get(&member).and_then(|client| client.run.as_ref());
                 by_run.entry(run).or_default().push((member, wait));
             }
-            let all_are_known = waits.iter().all(|(member, _)| member.is_some());
             let found_here = by_run.into_iter().filter_map(|(run, members)| {
-                Some((run.cloned(), self.unknown_key(key, run, members, all_are_known)?))
+                Some((run.cloned(), self.unknown_key(key, run, members, &waits)?))
             });
             found.extend(found_here);
             if found.len() >= MOST {
@@ -110,39 +112,44 @@ impl Graph<'_> {
         found
     }
 
-    /// What other processes are to write, and some ask for again and again.
-    pub(super) fn of_unpublished(&self) -> Vec<(Option<RunKey>, Finding)> {
-        let lasting = self.store.missed.iter().filter(|(_, missed)| missed.lasts(self.now));
-        let found = lasting.filter_map(|(key, missed)| {
-            let there = || missed.who.iter().filter_map(|conn| Some((conn, self.store.clients.get(conn)?)));
-            there().next()?;
+    /// What some ask for again and again. Beside a job a program may well look at its own keys now and then.
+    pub(super) fn of_polls(&self) -> Vec<(Option<RunKey>, Finding)> {
+        let has_job = self.has_job();
+        let found = self.store.polled.iter().filter_map(|(key, poll)| {
+            let publisher = published_by(key);
+            let is_promised = Poll::is_promised(key);
+            let is_own = matches!(classify(key), None | Some(KeyPattern::Unknown)) && !is_promised;
+            if !poll.lasts(key, self.now) || has_job && is_own {
+                return None;
+            }
+            let there = || poll.who.iter().filter_map(|conn| Some((conn, self.store.clients.get(conn)?)));
+            let run = there().next()?.1.run.clone().filter(|_| publisher.is_none());
             let who = Names::of(there().map(|(conn, client)| match self.store.published_name(*conn) {
                 Some(name) => format!("agent {name} ({})", client.label()),
-                None => client.label(),
+                None => self.who(*conn),
             }));
-            let publisher = published_by(key);
-            // What is published is of no job; else it is the key of a leader.
-            let run = there().find_map(|(_, client)| client.run.clone()).filter(|_| publisher.is_none());
             let gone = publisher.and_then(|name| self.store.publishers.get(name)?.gone);
-            let absence = match gone {
-                Some(gone) => Absence::WriterGone(Elapsed(self.now.since(gone))),
-                None => Absence::NotWritten,
+            let absence = match (gone, poll.number) {
+                (Some(gone), _) => Absence::WriterGone(Elapsed(self.now.since(gone))),
+                (None, Some(number)) => Absence::Is(number),
+                (None, None) => Absence::NotWritten,
             };
-            let (about, waited) = (ShownKey(key).to_string(), Elapsed(self.now.since(missed.since)));
+            let (about, waited) = (ShownKey(key).to_string(), Elapsed(self.now.since(poll.since)));
             let asks = there().map(|(_, client)| Evidence {
                 key: Some(about.clone()),
-                ..client.evidence(Seen::Waits, missed.since)
+                ..client.evidence(Seen::Waits, poll.since)
             });
             let evidence: Vec<_> = asks.collect();
-            let none = Names::default();
-            let reason = if run.is_some() {
+            let (ended, others) =
+                if is_promised { Default::default() } else { self.outside(key, poll.since) };
+            let reason = if is_promised && publisher.is_none() {
                 let what =
                     format!("an agent that leads them (is_host=1): {who} ask for `{about}`, {absence}");
-                in_group(&what, &who, waited, &none, &none)
+                in_group(&what, &who, waited, &ended, &others)
             } else {
-                for_key(&about, &who, waited, absence, None)
+                for_key(&about, &who, waited, absence, None).ended(&ended).others(&others)
             };
-            Some((run, Finding::new(reason, about, missed.since).seen(evidence)))
+            Some((run, Finding::new(reason, about, poll.since).seen(evidence)))
         });
         found.collect()
     }
@@ -159,13 +166,13 @@ impl Graph<'_> {
     }
 
     /// What `members` of a run, each with its wait, wait for at one key of the program. Who is not there is
-    /// told only if all that wait there are known.
+    /// told only if all are known that have one of the `waits` for it.
     fn unknown_key(
         &self,
         key: &[u8],
         run: Option<&RunKey>,
         mut members: Vec<(ConnId, &Waiting)>,
-        all_are_known: bool,
+        waits: &[(Option<ConnId>, &Waiting)],
     ) -> Option<Finding> {
         let rank = |conn: &ConnId| self.store.clients.get(conn).and_then(|client| client.rank);
         members.sort_by_key(|(conn, wait)| (rank(conn), *conn, wait.since));
@@ -187,13 +194,14 @@ impl Graph<'_> {
         let run = run.and_then(|run| self.runs.get(run));
         let first = members.first()?.0;
         let of_run = run.filter(|_| self.has_job()).map(|run| (run, self.meeting(first, run)));
-        let there: HashSet<ConnId> = members.iter().map(|(conn, _)| *conn).collect();
+        // Of whatever run.
+        let there: HashSet<ConnId> = waits.iter().filter_map(|(member, _)| *member).collect();
         let (ended, others) = match of_run {
-            Some((run, meeting)) if all_are_known => {
+            Some((run, meeting)) if waits.iter().all(|(member, _)| member.is_some()) => {
                 (self.ended_ranks(run, meeting), self.others(run, meeting, &there))
             }
             Some((run, meeting)) => (self.ended_ranks(run, meeting), Names::default()),
-            None => self.outside(members.iter().map(|(_, wait)| *wait), since),
+            None => self.outside(key, since),
         };
         let reason = if let Some((prefix, address)) = below_own_prefix(key) {
             let others = self.store.waits.values();
@@ -228,18 +236,31 @@ impl Graph<'_> {
 
     /// Outside of jobs: the processes that have ended while others waited, or just before, and those that are
     /// connected and do not wait with them.
-    fn outside<'w>(&self, waits: impl Iterator<Item = &'w Waiting>, since: Timestamp) -> (Names, Names) {
+    fn outside(&self, key: &[u8], since: Timestamp) -> (Names, Names) {
         if self.has_job() {
             return Default::default();
         }
-        let waiting: HashSet<_> = waits.map(|wait| (wait.view.peer.ip(), wait.view.pid)).collect();
+        let waits =
+            self.store.waits.values().filter(|wait| wait.view.missing.first().is_some_and(|it| **it == *key));
+        let polled = || self.store.polled.iter().filter(|(key, poll)| poll.lasts(key, self.now));
+        let polls = polled().find(|(it, _)| ***it == *key).into_iter().flat_map(|(_, poll)| &poll.who);
+        let polls = polls.filter_map(|conn| self.store.clients.get(conn)).map(|it| (it.peer.ip(), it.pid));
+        let waiting: HashSet<_> =
+            waits.map(|wait| (wait.view.peer.ip(), wait.view.pid)).chain(polls).collect();
         let is_other = |(_, client): &(&ConnId, &Client)| !waiting.contains(&(client.peer.ip(), client.pid));
         let others = self.store.clients.iter().filter(is_other).map(|(&conn, it)| (it.label(), conn));
         let others: BTreeMap<String, ConnId> = others.collect();
         let ended = self.passed_since(since).map(|Passed { closed, .. }| {
             format!("{} ({})", closed.who, Sighting::at(Presence::Closed, closed.at).says(self.now))
         });
-        let others = Names::of_some(others, |(label, conn)| self.elsewhere_doing(&label, conn, None));
+        let polled_by = |conn| {
+            let asks = polled().find(|(_, poll)| poll.who.contains(&conn))?;
+            Some(Sighting::connected(None, Waits::ForKey(ShownKey(asks.0).to_string())))
+        };
+        let others = Names::of_some(others, |(label, conn)| match polled_by(conn) {
+            Some(seen) => format!("{label} ({})", seen.says(self.now)),
+            None => self.elsewhere_doing(&label, conn, None),
+        });
         (Names::of(ended), others)
     }
 

@@ -13,8 +13,11 @@ use crate::reason::Names;
 use crate::run::{Meeting, Membership, RankInfo, TrackedNode, TrackedRun};
 use crate::watch::{Client, Passed, Waiting};
 use rallypoint_api::RunKind;
-use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
+use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{AddressKind, KeyPattern, RendezvousPart, classify};
+
+/// Waits are told once a second, when they have lasted for one.
+const UNTOLD: Duration = Duration::from_millis(2500);
 
 /// The process that is to write a key.
 #[derive(Debug, Clone, Copy)]
@@ -29,13 +32,19 @@ fn processes_of<'c>(clients: impl IntoIterator<Item = &'c Client>) -> Names {
     Names::of(clients.into_iter().map(Client::label).collect::<BTreeSet<_>>())
 }
 
-/// Nobody has come, as far as this server knows.
-fn never_came(run: &TrackedRun) -> Sighting {
-    let restarted = run.life().had_met_before;
-    restarted.map_or_else(|| Presence::NeverSeen.into(), |at| Sighting::at(Presence::NotBack, at))
-}
-
 impl Graph<'_> {
+    /// Nobody has come, as far as this server knows, since the run began.
+    fn never_came(&self, run: &TrackedRun) -> Sighting {
+        match (run.life().had_met_before, run.life().ended_before) {
+            (Some(restarted), _) => Sighting::at(Presence::NotBack, restarted),
+            (None, Some(ended)) => {
+                let ago = Elapsed(self.now.since(ended));
+                Sighting::from(Presence::Unknown).but(But::EndedBefore(ago))
+            }
+            (None, None) => Presence::NeverSeen.into(),
+        }
+    }
+
     /// A writer, if it is known which process that is.
     pub(super) fn find(&self, run: Option<&TrackedRun>, asking: ConnId, wanted: &Wanted) -> Option<Found> {
         let run = run?;
@@ -105,7 +114,7 @@ impl Graph<'_> {
         Some(Sighting::at(Presence::Away, self.links.away_at(peer?.ip())?.since))
     }
 
-    /// A process that is there, and does not wait here.
+    /// A process that is there, and does not wait here, as far as is known: it may have begun to just now.
     pub(super) fn idle(&self, conn: ConnId) -> Sighting {
         self.idle.borrow_mut().insert(conn);
         let process = |conn: &ConnId| self.store.clients.get(conn).and_then(Client::process);
@@ -114,7 +123,10 @@ impl Graph<'_> {
         let heard = self.store.heard.iter().filter(|(_, at)| **at > Timestamp::default());
         let of_process =
             heard.filter(|(other, _)| **other == conn || its_own.is_some() && process(other) == its_own);
-        Sighting::idle(of_process.map(|(_, at)| *at).max())
+        let seen = Sighting::idle(of_process.map(|(_, at)| *at).max());
+        let is_untold = !self.store.heard.contains_key(&conn)
+            || seen.at.is_some_and(|asked| self.now.since(asked) < UNTOLD);
+        if is_untold { Sighting { waits: None, ..seen } } else { seen }
     }
 
     /// A process that is there, if it waits here.
@@ -130,8 +142,6 @@ impl Graph<'_> {
 
     /// What a process does of which no wait is known.
     pub(super) fn without_wait(&self, conn: ConnId, run: Option<&TrackedRun>) -> Sighting {
-        /// Waits are told once a second, when they have lasted for one.
-        const UNTOLD: Duration = Duration::from_millis(2500);
         let client = self.store.clients.get(&conn);
         if let Some(away) = self.away_from(client.map(|client| client.peer)) {
             return away;
@@ -148,7 +158,7 @@ impl Graph<'_> {
         } else if let Some((ago, _)) = self.store.answered(conn, self.now) {
             Waits::Answered(ago)
         } else {
-            Waits::Nothing
+            return self.idle(conn);
         };
         Sighting { waits: Some(waits), ..self.idle(conn) }
     }
@@ -200,7 +210,7 @@ impl Graph<'_> {
             kind => Some(self.plan(run))
                 .filter(|_| kind == RunKind::Static)
                 .and_then(|plan| self.announced(&plan, rank))
-                .unwrap_or_else(|| never_came(run).or_one_of(self.may_be_nodes(run))),
+                .unwrap_or_else(|| self.never_came(run).or_one_of(self.may_be_nodes(run))),
         }
     }
 
@@ -236,12 +246,12 @@ impl Graph<'_> {
         let candidates = processes_of(others);
         match gone {
             Some(gone) => gone.or_one_of(candidates),
-            None if !candidates.is_empty() => never_came(run).or_one_of(candidates),
+            None if !candidates.is_empty() => self.never_came(run).or_one_of(candidates),
             // A second store of a process that asks, or another one, as in containers with one network.
             None if alike.iter().any(|client| client.has_counted_itself || !count_themselves) => {
                 Presence::Unknown.into()
             }
-            None => self.fate_of_node(run, 0).unwrap_or_else(|| never_came(run)),
+            None => self.fate_of_node(run, 0).unwrap_or_else(|| self.never_came(run)),
         }
     }
 
@@ -282,7 +292,7 @@ impl Graph<'_> {
                 return seen.behind(NODE, Presence::Finished.into());
             }
             let of_host = || self.fate_of_node(run, rank).or_else(|| self.announced_rank(run, meeting, rank));
-            let seen = gone.or_else(of_host).unwrap_or_else(|| never_came(run));
+            let seen = gone.or_else(of_host).unwrap_or_else(|| self.never_came(run));
             let host = seen.behind.as_ref().map(|(_, host)| host.presence);
             // None of the processes that are there can be of a pod that is gone.
             let is_gone = matches!(host, Some(Presence::Left | Presence::Unreachable));

@@ -678,10 +678,13 @@ impl TrackedRun {
 
     /// Begins anew after the run was over or its state was dropped, with this round.
     pub(super) fn restart(&mut self, round: u64) {
-        self.round = RoundFacts { number: round, ..RoundFacts::default() };
+        let before =
+            std::mem::replace(&mut self.round, RoundFacts { number: round, ..RoundFacts::default() });
         let mut world = std::mem::take(&mut self.life.world);
+        let had_met = before.completed.is_some() || world.shown().met.is_some();
+        let ended_before = before.exit_done.or(before.over_at).filter(|_| had_met);
         world.begin_anew();
-        self.life = LifeFacts { world, ..LifeFacts::default() };
+        self.life = LifeFacts { ended_before, world, ..LifeFacts::default() };
         self.touch();
     }
 

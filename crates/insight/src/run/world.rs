@@ -157,9 +157,7 @@ impl World {
                 && self.connected.contains(first.conn)
                 && !first.is_same_process(&info)
         });
-        // A job of one rank meets nobody.
-        let is_alone = |first: &&RankInfo| first.size == Some(1) && info.size == Some(1);
-        if let Some(first) = of_rank.max_by_key(|first| first.joined).filter(|first| !is_alone(first)) {
+        if let Some(first) = of_rank.max_by_key(|first| first.joined) {
             self.claimed_twice.insert(rank, (first.conn, info.conn));
         }
         let (size, made_before, now) = (info.size, info.made_before, info.joined);

@@ -400,6 +400,7 @@ impl Stage for Lab {
                         }
                         "del" => self.delete(n, &keys(n, rank)[0]),
                         "add" => self.add(n, &keys(n, rank)[0], 1),
+                        "count" => self.add(n, &keys(n, rank)[0], 0),
                         "barrier" => self.barrier(n, &keys(n, rank)[0], i64::from(of())),
                         _ => panic!("not a step: {step}"),
                     }

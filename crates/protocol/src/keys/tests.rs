@@ -169,7 +169,11 @@ fn what_is_asked_for_again_and_again_is_known() {
         ("/nixl/agents/metadata/agent_1/NULL_AGENT", true),
         ("/ft_rendezvous_barrier:job:shutdown", true),
         ("/ft_rendezvous_barrier:job:round_done_1", false),
-        ("/mine:shutdown", false),
+        ("/mine:shutdown", true),
+        ("init/", false),
+        ("/default_pg/0//exception_dump", false),
+        ("/default_pg/store_based_barrier_key:1", true),
+        ("/torch.rendezvous.job", false),
     ] {
         assert_eq!(is_asked_for(key.as_bytes()), is_it, "{key}");
     }

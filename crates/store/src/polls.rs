@@ -1,0 +1,91 @@
+//! Clients that ask for one key again and again: they wait, although each of their requests is answered at
+//! once. Barriers are made like that which count arrivals, and whatever does not want to block.
+
+use std::time::Duration;
+
+use super::effects::{Effects, Observed};
+use super::number::parse_counter;
+use super::slot::SlotId;
+use super::{List, Store};
+use rallypoint_protocol::ids::{ConnId, Timestamp};
+use rallypoint_protocol::keys::is_asked_for;
+
+/// What a connection asks for.
+#[derive(Debug, Default)]
+pub(super) struct Asks {
+    /// The slot that it read last…
+    read: Option<SlotId>,
+    /// …and how often it has read the same one since.
+    times: u8,
+    /// While it asks for one key again and again: when that was last told.
+    told: Option<Timestamp>,
+}
+
+impl Asks {
+    /// A poll is told so often.
+    const EVERY: Duration = Duration::from_secs(1);
+    /// Who has read a key less often may only have looked.
+    const OFTEN: u8 = 3;
+
+    fn is_due(&self, now: Timestamp) -> bool {
+        self.told.is_none_or(|last| now.since(last) >= Self::EVERY)
+    }
+}
+
+impl Store {
+    /// A client has read what the slot `id` holds, and is told when it does so again and again.
+    #[inline]
+    pub(super) fn reads(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
+        if !fx.observes() {
+            return;
+        }
+        let Some(session) = self.session_mut(conn) else { return };
+        if session.asks.read != Some(id) {
+            (session.asks.read, session.asks.times) = (Some(id), 0);
+            if session.asks.told.take().is_some() {
+                fx.observe(Observed::PollEnds { conn, key: None });
+            }
+            return;
+        }
+        session.asks.times = session.asks.times.saturating_add(1);
+        if session.asks.times >= Asks::OFTEN && session.asks.is_due(session.heard) {
+            self.reads_again(conn, id, fx);
+        }
+    }
+
+    #[cold]
+    fn reads_again(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
+        let slot = self.keys.slot(id);
+        let number = slot.value().and_then(|text| parse_counter(text));
+        if let (Some(number), true) = (number, is_asked_for(slot.key())) {
+            let key = slot.key().into();
+            self.polls(conn, key, Some(number), fx);
+        }
+    }
+
+    /// A client has looked for a key that is not there.
+    #[cold]
+    pub(super) fn looks_in_vain(&mut self, conn: ConnId, keys: List<'_>, fx: &mut impl Effects) {
+        if self.session(conn).is_some_and(|session| session.asks.is_due(session.heard))
+            && let Some(key) = keys.iter().find(|key| is_asked_for(key) && !self.is_present(key))
+        {
+            self.polls(conn, key.into(), None, fx);
+        }
+    }
+
+    /// A client has looked for keys, and they are there.
+    #[inline]
+    pub(super) fn looks_well(&mut self, conn: ConnId, keys: List<'_>, fx: &mut impl Effects) {
+        if self.session(conn).is_some_and(|session| session.asks.told.is_some()) {
+            for key in keys.iter() {
+                fx.observe(Observed::PollEnds { conn, key: Some(key.into()) });
+            }
+        }
+    }
+
+    fn polls(&mut self, conn: ConnId, key: Box<[u8]>, number: Option<i64>, fx: &mut impl Effects) {
+        let Some(session) = self.session_mut(conn).filter(|session| !session.is_probe) else { return };
+        session.asks.told = Some(session.heard);
+        fx.observe(Observed::Polls { conn, key, number });
+    }
+}

@@ -1,0 +1,80 @@
+//! Who asks for one key again and again is told, once a second, and when that ends.
+
+use super::{Client, World};
+use crate::Observed;
+
+/// What was told since the last call, but that clients came: the key and what was read there, or that it ends.
+fn told(world: &World) -> Vec<String> {
+    let shown = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
+    let told = world.observed().into_iter().filter_map(|observed| match observed {
+        Observed::Polls { key, number, .. } => Some(format!("{} {number:?}", shown(&key))),
+        Observed::PollEnds { key, .. } => Some(format!("ends {:?}", key.map(|key| shown(&key)))),
+        _ => None,
+    });
+    told.collect()
+}
+
+fn two() -> (World, Client, Client) {
+    let world = World::new();
+    let [one, other] = world.clients();
+    (world, one, other)
+}
+
+#[test]
+fn who_looks_for_a_key_is_told_once_a_second_until_it_is_there() {
+    let (world, one, other) = two();
+    for _ in 0..10 {
+        assert!(!one.check(&["done"]));
+    }
+    assert_eq!(told(&world), ["done None"]);
+    world.pass(1);
+    assert!(!one.check(&["done"]));
+    assert_eq!(told(&world), ["done None"]);
+    other.set("done", "1");
+    assert!(one.check(&["done"]));
+    assert_eq!(told(&world), ["ends Some(\"done\")"]);
+}
+
+#[test]
+fn who_reads_a_counter_again_and_again_is_told_with_its_number() {
+    let (world, one, other) = two();
+    other.add("arrived", 3);
+    for _ in 0..3 {
+        assert_eq!(one.get("arrived"), "3");
+    }
+    assert!(told(&world).is_empty(), "it may only have looked");
+    for _ in 0..10 {
+        one.get("arrived");
+    }
+    assert_eq!(told(&world), ["arrived Some(3)"]);
+    world.pass(1);
+    one.get("arrived");
+    assert_eq!(told(&world), ["arrived Some(3)"]);
+    other.set("cfg", "x");
+    one.get("cfg");
+    assert_eq!(told(&world), ["ends None"]);
+}
+
+#[test]
+fn adding_nothing_is_reading() {
+    let (world, one, other) = two();
+    let barrier = "/default_pg/store_based_barrier_key:1";
+    other.add(barrier, 2);
+    for _ in 0..10 {
+        assert_eq!(one.add(barrier, 0), 2);
+    }
+    assert_eq!(told(&world), [format!("{barrier} Some(2)")]);
+}
+
+#[test]
+fn nothing_is_told_of_who_reads_many_keys_or_what_pytorch_asks_for_besides() {
+    let (world, one, other) = two();
+    other.add("a", 1);
+    other.add("b", 1);
+    for _ in 0..10 {
+        one.get("a");
+        one.get("b");
+        assert!(!one.check(&["/default_pg/0//exception_dump"]));
+    }
+    assert!(told(&world).is_empty());
+}
