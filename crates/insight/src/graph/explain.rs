@@ -471,12 +471,6 @@ impl Graph<'_> {
         };
         let there = || run.participants().filter(|node| node.is_there() && !node.finished);
         let silent: Vec<_> = there().filter(is_late).filter(may_send).collect();
-        // Nodes on the wait list send heartbeats, too.
-        let sends = |node: &TrackedNode| node.is_there() && !node.finished && !is_late(&node);
-        let others_show = run.nodes().any(sends) || run.participants().any(waits);
-        // Where the links of others are away, theirs may be about to be.
-        let is_clear = others_show || silent.len() == there().count();
-        let silent = if is_clear { silent } else { Vec::new() };
         let is_out = |node: &&TrackedNode| node.is_silent() && node.round == run.round().number;
         let out = || run.lingering().filter(is_out).filter(may_send);
         let out_since = out().map(|node| node.membership_since).max();

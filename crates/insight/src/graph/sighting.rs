@@ -287,10 +287,6 @@ impl Graph<'_> {
                 return self.met_elsewhere(run, met);
             }
             let gone = before.and_then(RankInfo::gone_as);
-            if run.node_of_worker(rank).is_some_and(|node| node.finished) {
-                let seen = gone.unwrap_or_else(|| Presence::NeverSeen.into());
-                return seen.behind(NODE, Presence::Finished.into());
-            }
             let of_host = || self.fate_of_node(run, rank).or_else(|| self.announced_rank(run, meeting, rank));
             let seen = gone.or_else(of_host).unwrap_or_else(|| self.never_came(run));
             let host = seen.behind.as_ref().map(|(_, host)| host.presence);
