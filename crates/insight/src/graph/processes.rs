@@ -266,10 +266,12 @@ impl Graph<'_> {
         let asked = waits.iter().filter_map(|wait| address_of(wait.view.missing.first()?)?.sub_group);
         let groups: HashSet<&[u8]> = asked.collect();
         let waiting: HashSet<ConnId> = waits.iter().filter_map(|wait| self.member(wait)).collect();
+        let processes: HashSet<_> = waits.iter().map(|wait| (wait.view.peer.ip(), wait.view.pid)).collect();
         let published = self.store.clients.iter().filter_map(|(&conn, client)| {
             client.published.as_deref().filter(|group| groups.contains(group))?;
             let conn = self.member_of(conn, client.process()).unwrap_or(conn);
-            (!waiting.contains(&conn)).then_some(conn)
+            let waits_itself = processes.contains(&(client.peer.ip(), client.pid));
+            (!waits_itself && !waiting.contains(&conn)).then_some(conn)
         });
         published.collect()
     }
