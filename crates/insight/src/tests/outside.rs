@@ -64,15 +64,10 @@ says process 801 at 10.0.0.1 has waited | for `/done`, which nobody has written
 says process 802 at 10.0.0.2 has waited | for `arrived`, which is 1
 says not there: process 801 at 10.0.0.1 (connected, waits for `/done`)
 says process 803 at 10.0.0.3 (connected, waits for nothing here)
-= what a program looked for comes, and it reads something else
-come 1 801; come 2 802; add 2 arrived
+= what a program looked for comes, it reads something else, and another looks only once
+come 1 801; come 2 802; add 2 arrived; ask 2 /other
 20x ask 1 /done; get 1 arrived; pass 0.1
 set 2 /done; ask 1 /done; get 1 /done; pass 6; quiet
-= a program looks once, and reads many keys in turn
-come 1 801; ask 1 /done
-for 1..9: add 1 k%
-9x get 1 k1; get 1 k2; get 1 k3; pass 0.3
-pass 6; quiet
 = who looks again and again for what others wait for is there
 for 1..4: come % 800+%
 wait 1 /go
@@ -87,10 +82,6 @@ says `/default_pg/store_based_barrier_key:1`, which is 2
 for 1..4: come % 800+%
 wait 1 /go; pass 1.9; add 2 x; pass 0.4
 nowhere process 802 at 10.0.0.2 (connected, asked last 0.4 s ago, waits
-= a program looks at a key of its own while it trains
-rank 0,1 of 2 at 10.0.0.1; met 0,1 2
-30x ask 0 /stop; pass 0.2
-quiet
 = an agent of NIXL asks for one that has not published
 come 1 801; set 1 /nixl/agents/metadata/decode-0/NULL_AGENT
 6x ask 1 /nixl/agents/metadata/prefill-0/NULL_AGENT; pass 1

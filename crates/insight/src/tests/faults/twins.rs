@@ -27,7 +27,7 @@ run 2; pass 10; exit 0; exit 1 last; leave 0,1; pass 3; staticrun 2; pass 20; se
 sexit 1 last; leave 0,1; pass 60; silent
 = env: a program polls for a key of its own
 rank 0,1 of 2
-30x wait 0 checkpoint/next; pass 1.5; cancel 0
+30x ask 1 /stop; wait 0 checkpoint/next; pass 1.5; cancel 0
 pass 60; silent
 ",
     );
