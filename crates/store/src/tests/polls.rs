@@ -3,7 +3,7 @@
 use super::{Client, World};
 use crate::Observed;
 
-/// What was told since the last call, but that clients came: the key and what was read there, or that it ends.
+/// What was told since the last call: each key with what was read there, or that it ends.
 fn told(world: &World) -> Vec<String> {
     let shown = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
     let told = world.observed().into_iter().filter_map(|observed| match observed {
