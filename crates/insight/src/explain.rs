@@ -723,8 +723,8 @@ fn duplicates(
     let reason = match () {
         () if is_of_group => reason.look_at(SAME_GROUPS),
         () if are_alone => reason.severe(Severity::Info).look_at(
-            "nothing, if each is a job of its own; else give all the same WORLD_SIZE and MASTER_ADDR, and each \
-             its own RANK",
+            "nothing, if each is a job of its own; else give all the same WORLD_SIZE and MASTER_ADDR, and \
+             each its own RANK",
         ),
         () => reason,
     };

@@ -192,8 +192,8 @@ impl But {
             }
             Self::NotCounted { .. } => "start every node with the same --nnodes, and a --node-rank below it",
             Self::EndedBefore(_) => {
-                "look whether it is started again: who meets anew needs all processes of the job, so start all \
-                 of them together"
+                "look whether it is started again: who meets anew needs all processes of the job, so start \
+                 all of them together"
             }
             Self::RoundOver { .. } => {
                 "look why that round ended; who waits in it ends after its time-out (--rdzv-conf \

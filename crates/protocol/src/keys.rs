@@ -215,7 +215,7 @@ pub fn debug_server_of(key: &[u8]) -> Option<u32> {
 }
 
 /// Whether a client that asks for `key` again and again waits for another process: for a key of a program,
-/// for arrivals at a barrier, or for what the leader of `HOSTED` writes first. PyTorch asks for others besides
+/// for arrivals at a barrier, or for what the leader of `HOSTED` writes first. PyTorch asks for others beside
 /// its work, such as those of NCCL's watchdog.
 pub fn is_asked_for(key: &[u8]) -> bool {
     use KeyPattern::{AttemptLeftover, Published, Unknown};

@@ -194,7 +194,7 @@ impl Graph<'_> {
         let run = run.and_then(|run| self.runs.get(run));
         let first = members.first()?.0;
         let of_run = run.filter(|_| self.has_job()).map(|run| (run, self.meeting(first, run)));
-        // Of whatever run.
+        // Whatever their runs: they may be told apart only for a moment.
         let there: HashSet<ConnId> = waits.iter().filter_map(|(member, _)| *member).collect();
         let (ended, others) = match of_run {
             Some((run, meeting)) if waits.iter().all(|(member, _)| member.is_some()) => {
