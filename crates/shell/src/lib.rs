@@ -73,6 +73,8 @@ pub struct Command {
     pub open: bool,
     /// Whether it is in a loop, or behind a condition that may differ between pods: it may run in some only.
     pub conditional: bool,
+    /// When it runs: the commands of one moment run side by side.
+    pub moment: usize,
 }
 
 impl Command {

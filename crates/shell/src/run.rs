@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use brush_parser::ast::{
     self, AndOr, AssignmentName, AssignmentValue, CommandPrefixOrSuffixItem as Item, CompoundCommand,
-    CompoundList, IoFileRedirectTarget, IoRedirect,
+    CompoundList, IoFileRedirectTarget, IoRedirect, SeparatorOperator,
 };
 use brush_parser::{Parser, ParserOptions};
 
@@ -14,6 +14,9 @@ use super::{Command, Reading, Source, Surroundings, Text, Variables, basename, c
 
 /// Depth limit for scripts that call scripts and functions.
 const DEPTH: usize = 8;
+
+/// The turns of a loop that are read one by one.
+const TURNS: usize = 64;
 
 /// Reads a script.
 pub fn read(script: &str, positional: &[Text], surroundings: Surroundings<'_>) -> Reading {
@@ -59,6 +62,11 @@ pub(super) struct Shell<'a> {
     ended: bool,
     depth: usize,
     conditional: usize,
+    /// The parts of the script in the background that are being read.
+    background: usize,
+    /// Whether something still runs in the background.
+    has_others: bool,
+    moment: usize,
     reading: Reading,
 }
 
@@ -81,6 +89,9 @@ impl<'a> Shell<'a> {
             ended: false,
             depth: 0,
             conditional: 0,
+            background: 0,
+            has_others: false,
+            moment: 0,
             reading: Reading::default(),
         }
     }
@@ -142,6 +153,8 @@ impl Shell<'_> {
                 return;
             }
             let and_or = &item.0;
+            let is_beside = usize::from(matches!(item.1, SeparatorOperator::Async));
+            self.background = self.background.saturating_add(is_beside);
             self.pipeline(&and_or.first);
             let mut behind_test = is_test(&and_or.first);
             let mut held = if behind_test { self.succeeds(&and_or.first) } else { None };
@@ -158,6 +171,7 @@ impl Shell<'_> {
                 behind_test |= is_test(pipeline);
                 held = held.and_then(|_| self.succeeds(pipeline));
             }
+            self.background = self.background.saturating_sub(is_beside);
         }
     }
 
@@ -187,24 +201,63 @@ impl Shell<'_> {
                 (self.variables, self.private, self.ended) = before;
             }
             CompoundCommand::ForClause(clause) => {
-                self.maybe(|shell| {
-                    shell.set(
-                        &clause.variable_name,
-                        Text::unknown(format!("${}", clause.variable_name), false),
-                    );
-                    shell.list(&clause.body.list);
-                });
+                let written = clause.values.iter().flatten();
+                let items: Vec<Text> = match clause.values {
+                    Some(_) => written.flat_map(|word| self.fields(&word.value)).collect(),
+                    None => self.positional.clone(),
+                };
+                self.turns(&clause.variable_name, &items, &clause.body.list);
             }
-            CompoundCommand::ArithmeticForClause(clause) => self.maybe(|shell| shell.list(&clause.body.list)),
+            CompoundCommand::ArithmeticForClause(clause) => {
+                let (name, items) = self.counted(clause).unwrap_or_default();
+                self.turns(&name, &items, &clause.body.list);
+            }
             CompoundCommand::WhileClause(clause) | CompoundCommand::UntilClause(clause) => {
+                let conditional = self.conditional;
                 self.list(&clause.0);
                 self.maybe(|shell| shell.list(&clause.1.list));
+                self.conditional = conditional;
             }
             CompoundCommand::IfClause(clause) => self.branches(clause),
             CompoundCommand::CaseClause(clause) => self.cases(clause),
             CompoundCommand::Arithmetic(_) => {}
             CompoundCommand::Coprocess(coprocess) => self.command(&coprocess.body),
         }
+    }
+
+    /// Runs the body of a loop with each item, if these are known. Behind a `break` it may not run.
+    fn turns(&mut self, name: &str, items: &[Text], body: &CompoundList) {
+        let conditional = self.conditional;
+        if items.is_empty() || items.iter().any(|item| item.literal().is_none()) {
+            let item = Text::unknown(format!("${name}"), false);
+            return self.maybe(|shell| {
+                shell.set(name, item);
+                shell.list(body);
+                shell.conditional = conditional.saturating_add(1);
+            });
+        }
+        for item in items.iter().take(TURNS) {
+            let before = Rc::clone(&self.variables);
+            let may_run = self.conditional > conditional;
+            self.set(name, item.clone());
+            self.list(body);
+            if may_run {
+                self.join(&before);
+            }
+        }
+        self.conditional = conditional;
+    }
+
+    /// The variable and the numbers of `for ((N = first; N < end; N++))`.
+    fn counted(&mut self, clause: &ast::ArithmeticForClauseCommand) -> Option<(String, Vec<Text>)> {
+        let (name, first) = clause.initializer.as_ref()?.value.split_once('=')?;
+        let (left, end) = clause.condition.as_ref()?.value.split_once('<')?;
+        let is_counted = left.trim() == name.trim() && clause.updater.as_ref()?.value.contains("++");
+        let (end, least) = end.strip_prefix('=').map_or((end, 1), |end| (end, 0));
+        let mut number = |text: &str| self.arithmetic(text.trim(), text).literal()?.parse::<i64>().ok();
+        let (first, end) = (number(first)?, number(end)?.checked_sub(least).filter(|_| is_counted)?);
+        let numbers = (first..=end).take(TURNS).map(|turn| Text::known(turn.to_string()));
+        Some((name.trim().to_owned(), numbers.collect()))
     }
 
     /// Runs the branch of an `if` that is taken, or all that may be.
@@ -495,6 +548,15 @@ impl Shell<'_> {
                 self.exports = (self.exports || has('-') || by_name) && !has('+');
                 return;
             }
+            "break" | "continue" => {
+                self.conditional = self.conditional.saturating_add(1);
+                return;
+            }
+            "wait" => {
+                self.moment = self.moment.saturating_add(1);
+                self.has_others = false;
+                return;
+            }
             "shift" | "shopt" | "trap" | "ulimit" | "umask" | ":" => return,
             _ => {}
         }
@@ -527,7 +589,10 @@ impl Shell<'_> {
             private: Rc::clone(&self.private),
             open: self.open,
             conditional: self.conditional > 0,
+            moment: self.moment,
         });
+        self.has_others |= self.background > 0;
+        self.moment = self.moment.saturating_add(usize::from(!self.has_others));
     }
 
     fn source(&mut self, arguments: &[Text]) {

@@ -52,6 +52,9 @@ fn words_become_what_a_shell_makes_of_them() {
         ("P=${P:=9}; x $P", "x|9"),
         ("X=a.b; x ${X%%.*}", "x|a"),
         ("A='x 1'; if y; then A=\"$A 2\"; fi; $A 3", "x|1|$A|3"),
+        ("A=x; for i in $(seq 2 3); do A=\"$A $i\"; done; $A", "x|2|3"),
+        ("for ((i = 1; i < N; i++)); do x $i; done", "x|3"),
+        ("for i in {0..2}; do x $i; done", "x|2"),
         ("A=x; for i in $M; do A=\"$A $i\"; done; $A 3", "x|$A|3"),
     ] {
         assert_eq!(last(script), words, "{script}");
@@ -63,7 +66,7 @@ fn what_may_not_happen_is_not_believed() {
     assert_eq!(last("A=1; if [ $HOSTNAME = a ]; then A=2; fi; x $A"), "x|$A");
     assert_eq!(last("if y; then A=2; else A=2; fi; x $A"), "x|2");
     assert_eq!(last("A=1; [ $HOSTNAME = a ] && A=2; x $A"), "x|$A");
-    assert_eq!(last("A=1; for i in a b; do A=$i; done; x $A"), "x|$A");
+    assert_eq!(last("A=1; for i in $M; do A=$i; done; x $A"), "x|$A");
     assert_eq!(last("case $HOSTNAME in 1) A=1;; *) A=2;; esac; x $A"), "x|$A");
     assert_eq!(last("(A=1); x $A"), "x|$A");
     assert_eq!(last("source /etc/x; x $A"), "x|$A");
@@ -73,6 +76,19 @@ fn what_may_not_happen_is_not_believed() {
     let sourced = read_script("source /etc/x; x $A", &[]);
     assert_eq!(sourced.commands[0].words[1].unset().count(), 0, "a sourced file may set it");
     assert_eq!(read_script("x $A", &[]).commands[0].words[1].unset().next(), Some("A"));
+}
+
+/// A loop that may be left early runs its first turn up to there. `wait` ends what runs in the background.
+#[test]
+fn it_is_known_which_commands_of_a_loop_run_and_which_side_by_side() {
+    let reading = read_script("for i in 1 2; do a $i || break; b; done; c", &[]);
+    let conditional: Vec<bool> = reading.commands.iter().map(|command| command.conditional).collect();
+    assert_eq!(conditional, [false, true, true, true, false]);
+    let reading = read_script("while a; do if b; then break; fi; done; c", &[]);
+    assert!(!reading.commands.last().expect("c").conditional);
+    let reading = read_script("a; for i in 1 2; do b & done; c; wait; d; e", &[]);
+    let moments: Vec<usize> = reading.commands.iter().map(|command| command.moment).collect();
+    assert_eq!(moments, [0, 1, 1, 1, 2, 3]);
 }
 
 #[test]

@@ -46,6 +46,11 @@ impl Fields {
 impl Shell<'_> {
     /// The fields of a word.
     pub(super) fn fields(&mut self, written: &str) -> Vec<Text> {
+        let in_braces = written.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+        let numbers = in_braces.and_then(|range| range.split_once(".."));
+        if let Some(numbers) = numbers.and_then(|(first, last)| counted(first, last)) {
+            return numbers.split(' ');
+        }
         let Ok(pieces) = word::parse(written, &ParserOptions::default()) else {
             return vec![Text::unknown(written, false)];
         };
@@ -234,9 +239,10 @@ impl Shell<'_> {
 
     /// The text of `$(…)`, if it can be known.
     fn substitution(&mut self, script: &str, source: &str) -> Text {
+        let unknown = || Text::unknown(source, false);
         let reading = self.inside(script);
-        let Some(reading) = reading else { return Text::unknown(source, false) };
-        let Some(first) = reading.commands.first() else { return Text::unknown(source, false) };
+        let Some(reading) = reading else { return unknown() };
+        let Some(first) = reading.commands.first() else { return unknown() };
         let words: Vec<String> = first.words.iter().map(ToString::to_string).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let input = match words.as_slice() {
@@ -249,6 +255,8 @@ impl Shell<'_> {
             ["date" | "uuidgen" | "mktemp" | "shuf", ..]
             | ["openssl", "rand", ..]
             | ["cat", "/proc/sys/kernel/random/uuid"] => Text::of(Part::Of(Source::Drawn)),
+            ["seq", first, last] => counted(first, last).unwrap_or_else(unknown),
+            ["seq", last] => counted("1", last).unwrap_or_else(unknown),
             // Values that all pods share on one day are not worth guessing.
             ["echo" | "printf", .., _] => first.words.last().cloned().unwrap_or_default(),
             _ => {
@@ -274,7 +282,7 @@ impl Shell<'_> {
     }
 
     /// The text of `$((…))`: a number, if all of it is known.
-    fn arithmetic(&mut self, expression: &str, source: &str) -> Text {
+    pub(super) fn arithmetic(&mut self, expression: &str, source: &str) -> Text {
         // What a command prints, or its kind, comes first.
         if expression.contains("$(") || expression.contains('`') {
             let text = self.text(expression.trim());
@@ -343,6 +351,12 @@ impl Shell<'_> {
             _ => None,
         }
     }
+}
+
+/// The numbers from one to another, with blanks between them, as `seq` prints them.
+fn counted(first: &str, last: &str) -> Option<Text> {
+    let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+    Some(Text::known((first..=last).map(|number| number.to_string()).collect::<Vec<_>>().join(" ")))
 }
 
 /// Whether a shell or an image sets this variable, although no manifest does.

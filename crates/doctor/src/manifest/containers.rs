@@ -126,7 +126,7 @@ impl Container {
         if !before.is_empty() {
             // The part before the shell counts as a separate command: `rallypoint run --`, `numactl`, …
             let (variables, private) = (Rc::new(self.variables.clone()), Rc::default());
-            let command = Command { words: before, variables, private, open, conditional: false };
+            let command = Command { words: before, variables, private, open, conditional: false, moment: 0 };
             reading.commands.insert(0, command);
         }
         (self.commands, self.unread) = (reading.commands, reading.unread);

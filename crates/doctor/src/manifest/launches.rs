@@ -258,6 +258,7 @@ fn program(container: &Container) -> Option<Launch> {
         private: Rc::default(),
         open: container.open,
         conditional: false,
+        moment: 0,
     };
     let is_python = |command: &&Command| {
         command

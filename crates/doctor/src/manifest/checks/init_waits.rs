@@ -19,7 +19,9 @@ fn find(manifests: &Manifests, pods: &Pods) -> Option<Check> {
         return None;
     }
     for (n, container) in pods.init_containers.iter().enumerate() {
-        if container.is_sidecar() {
+        // A loop that only ends after some turns lets the pod go on.
+        let has = |part: &str| container.argv.iter().any(|text| text.contains(part));
+        if container.is_sidecar() || has("for ") && !has("exit 1") {
             continue;
         }
         let served_before = pods.init_containers[..n].iter().any(Container::serves);

@@ -17,6 +17,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let sleep = container.commands[..launch.at.min(container.commands.len())].iter().find(|command| {
         command.words[0].literal() == Some("sleep")
             && !command.conditional
+            && command.moment != launch.command.moment
             && command.words.get(1).and_then(Text::literal) != Some("infinity")
     })?;
     let words: Vec<String> = sleep.words.iter().map(ToString::to_string).collect();
