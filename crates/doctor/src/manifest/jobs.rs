@@ -1,7 +1,8 @@
 //! A job is a set of objects: which pods train together.
 //!
-//! The pods of one object do. The pods of two objects do if one of them is too few for what its command asks
-//! for, and they meet at one host, or one hosts the other's store, or both are named alike.
+//! What one start makes does: the pods of an object, or the tasks of a step of a script. What two starts make
+//! does if one of them is too few for what its command asks for, and they are steps that run side by side, or
+//! meet at one host, or one hosts the other's store, or both are named alike.
 
 use super::Manifests;
 use super::launch::Launch;
@@ -11,7 +12,8 @@ use super::pods::Pods;
 /// The number of the job of each template.
 pub(crate) fn group(manifests: &Manifests) -> Vec<usize> {
     let pods = &manifests.pods;
-    let mut jobs: Vec<usize> = pods.iter().map(|pods| pods.object).collect();
+    let first = |own: &Pods| pods.iter().position(|other| other.is_same_start(own)).unwrap_or_default();
+    let mut jobs: Vec<usize> = pods.iter().map(first).collect();
     for (one, a) in pods.iter().enumerate() {
         for (other, b) in pods.iter().enumerate().skip(one).skip(1) {
             if jobs[one] != jobs[other] && belong(manifests, a, b) {
@@ -24,12 +26,17 @@ pub(crate) fn group(manifests: &Manifests) -> Vec<usize> {
 }
 
 fn belong(manifests: &Manifests, a: &Pods, b: &Pods) -> bool {
-    let near = a.namespace == b.namespace || a.namespace.is_none() || b.namespace.is_none();
     let lacks = |pods: &Pods| manifests.own_nodes(pods).is_some_and(|own| wanted(pods) > own);
-    near && a.train()
-        && b.train()
-        && (lacks(a) || lacks(b))
-        && (hosts(manifests, a, b) || hosts(manifests, b, a) || meets(a, b) || stem(&a.name) == stem(&b.name))
+    if !a.train() || !b.train() || !lacks(a) && !lacks(b) {
+        return false;
+    }
+    if let (Some(one), Some(other)) = (&a.step, &b.step) {
+        return a.object == b.object && one.moment == other.moment;
+    }
+    let near = a.namespace == b.namespace || a.namespace.is_none() || b.namespace.is_none();
+    let are_of_one =
+        || hosts(manifests, a, b) || hosts(manifests, b, a) || meets(a, b) || stem(&a.name) == stem(&b.name);
+    near && a.step.is_none() && b.step.is_none() && are_of_one()
 }
 
 /// How many nodes or processes the launches of these pods wait for.

@@ -125,31 +125,23 @@ impl Manifests {
         })
     }
 
-    /// The pods that train together with these, themselves included.
+    /// What trains together with these, themselves included.
     fn together<'a>(&'a self, pods: &'a Pods) -> impl Iterator<Item = &'a Pods> {
-        let job = self.pods.iter().zip(&self.jobs).find(|(own, _)| own.object == pods.object);
-        let job = job.map(|(_, job)| *job);
-        let all = self.pods.iter().zip(&self.jobs);
-        let is_step = pods.step.is_some();
-        all.filter(
-            move |(own, it)| {
-                if is_step { std::ptr::eq(*own, pods) } else { Some(**it) == job && own.train() }
-            },
-        )
-        .map(|(own, _)| own)
+        let all = || self.pods.iter().zip(&self.jobs);
+        let job = all().find(|(own, _)| own.is_same_start(pods)).map(|(_, job)| *job);
+        all().filter(move |(own, it)| Some(**it) == job && own.train()).map(|(own, _)| own)
     }
 
-    /// How many pods have to meet: those of all objects of the job.
+    /// How many nodes have to meet: those of all starts of the job.
     fn nodes(&self, pods: &Pods) -> Option<u64> {
-        let others = self.together(pods).filter(|other| other.object != pods.object);
+        let others = self.together(pods).filter(|other| !other.is_same_start(pods));
         let others: Option<u64> = others.map(|other| other.count).sum();
         Some(self.own_nodes(pods)?.saturating_add(others?))
     }
 
     /// The training pods of the object, or the number that the maker counts.
     fn own_nodes(&self, pods: &Pods) -> Option<u64> {
-        // The pods of a RayCluster are workers of Ray. They are no training by themselves. The steps of a
-        // script run one after the other.
+        // The pods of a RayCluster are workers of Ray. They are no training by themselves.
         if matches!(pods.maker, Maker::Ray | Maker::Slurm) {
             return pods.part_of.or(pods.count);
         }

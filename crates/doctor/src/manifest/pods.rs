@@ -44,6 +44,10 @@ impl Size {
 /// How a part of a script runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
+    /// Its place among the commands of the script.
+    pub(super) number: usize,
+    /// The steps of one moment run side by side.
+    pub(super) moment: usize,
     pub(super) size: Size,
     /// The program that starts it on other nodes: `srun`, `mpirun`, …
     pub(super) by: Option<String>,
@@ -123,6 +127,12 @@ impl Pods {
 
     pub(crate) fn owner_number(&self, field: &str) -> Option<u64> {
         self.owner.get(field).and_then(Value::as_u64)
+    }
+
+    /// Whether one start makes these and the others: one object, or one step of a script.
+    pub(crate) fn is_same_start(&self, other: &Self) -> bool {
+        let number = |pods: &Self| pods.step.as_ref().map(|step| step.number);
+        self.object == other.object && number(self) == number(other)
     }
 
     pub(crate) fn are_several(&self) -> bool {

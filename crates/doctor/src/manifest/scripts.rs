@@ -188,7 +188,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
     let reading = shell::read(text, &[], surroundings);
     let base = Pods::of_script(object);
     let (mut all, mut others) = (Vec::new(), Vec::new());
-    for command in &reading.commands {
+    for (number, command) in reading.commands.iter().enumerate() {
         let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
         if Container::is_small(command) || leads_elsewhere(&words[0]) {
             continue;
@@ -223,7 +223,8 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
             (None, None) => read.launches.iter().find_map(by_hand),
             _ => size.tasks,
         };
-        let step = Some(Step { size, by, usual: system.map(|(_, usual)| usual) });
+        let usual = system.map(|(_, usual)| usual);
+        let step = Some(Step { number, moment: command.moment, size, by, usual });
         let made = Pods { count, in_unit: count, step, containers: vec![read], ..Pods::of_script(object) };
         let rest = |rest: Pods| {
             let containers = start.iter().map(|start| on_nodes(start, 1)).collect();
