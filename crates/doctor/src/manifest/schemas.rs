@@ -18,14 +18,15 @@ const TABLE: &str = include_str!("schemas/table.txt");
 static PARTS: LazyLock<HashMap<&str, &str>> =
     LazyLock::new(|| TABLE.lines().filter_map(|line| line.split_once(' ')).collect());
 
-/// A field: its name, its kind (with a `!` if it is needed), and its values.
-type Field = (&'static str, &'static str, &'static str);
+/// A field: its name, its kind (with a `!` if it is needed), its values, and the release that has it no more.
+type Field = (&'static str, &'static str, &'static str, &'static str);
 
 fn fields(part: &str) -> impl Iterator<Item = Field> {
     PARTS.get(part).into_iter().flat_map(|line| line.split(' ')).filter_map(|word| {
         let (name, kind) = word.split_once(':')?;
+        let (kind, gone) = kind.split_once('@').unwrap_or((kind, ""));
         let (kind, values) = kind.split_once('=').unwrap_or((kind, ""));
-        Some((name, kind, values))
+        Some((name, kind, values, gone))
     })
 }
 
@@ -34,10 +35,10 @@ fn below(part: &str, wanted: &str) -> Option<String> {
     let inner = |kind: &'static str| kind.trim_end_matches(['!', '[', ']']);
     let has = |kind| fields(inner(kind)).any(|(name, ..)| name == wanted);
     let mut all: Vec<Field> = fields(part).collect();
-    all.sort_by_key(|(_, kind, _)| !kind.ends_with('!'));
-    let straight = all.iter().find(|(_, kind, _)| has(kind)).map(|(name, ..)| format!(".{name}"));
+    all.sort_by_key(|(_, kind, ..)| !kind.ends_with('!'));
+    let straight = all.iter().find(|(_, kind, ..)| has(kind)).map(|(name, ..)| format!(".{name}"));
     let mut templates = all.iter().filter(|(name, ..)| matches!(*name, "template" | "spec"));
-    let further = |(name, kind, _): &Field| Some(format!(".{name}{}", below(inner(kind), wanted)?));
+    let further = |(name, kind, ..): &Field| Some(format!(".{name}{}", below(inner(kind), wanted)?));
     straight.or_else(|| templates.find_map(further))
 }
 
@@ -144,13 +145,22 @@ impl Walk {
         let is_plain = |name: &&String| name.bytes().all(|b| b.is_ascii_alphanumeric());
         let is_unknown = |name: &&String| fields(part).all(|(field, ..)| field != name.as_str());
         let is_empty = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
-        for (name, kind, values) in fields(part) {
-            let value = map.get(name).unwrap_or(&Value::Null);
-            self.value(value, (kind, values), format!("{at}.{name}").trim_start_matches('.'));
-        }
         let whose = if part.contains('.') { format!("`{}`", last(at)) } else { part.to_owned() };
-        let mut missing =
-            fields(part).filter(|(name, kind, _)| kind.ends_with('!') && map.get(*name).is_none_or(is_empty));
+        for (name, kind, values, gone) in fields(part) {
+            let value = map.get(name).unwrap_or(&Value::Null);
+            let place = format!("{at}.{name}");
+            self.value(value, (kind, values), place.trim_start_matches('.'));
+            if !gone.is_empty() && !value.is_null() {
+                let evidence = format!(
+                    "the operator's release {gone} has no `{name}` in {whose} any more, as others before it \
+                     had: kubectl then rejects the object, or it has no effect"
+                );
+                let remedy = "what that release has instead, or take it out";
+                self.fields.push(Check::warn(evidence, remedy).at(self.at(&place)));
+            }
+        }
+        let mut missing = fields(part)
+            .filter(|(name, kind, ..)| kind.ends_with('!') && map.get(*name).is_none_or(is_empty));
         if let Some((name, ..)) =
             missing.next().filter(|_| self.is_whole && map.keys().all(|it| is_plain(&it)))
         {

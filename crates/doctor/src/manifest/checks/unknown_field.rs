@@ -7,7 +7,8 @@ pub(super) const RULE: Rule = Rule {
     id: "unknown-field",
     sees: "FAIL: `backoffLimit` in the spec of a PyTorchJob, `rdzvEndpoint` in its `elasticPolicy`, \
            `volumeMounts` in a TrainJob's `trainer`, `subdomain` in the spec of a Job, `env` beside \
-           `containers` or below `imagePullSecrets`",
+           `containers` or below `imagePullSecrets`. WARN: `replicas` in a RayCluster's `headGroupSpec`, \
+           which the operator has no more",
     fails: "unknown-field.yaml",
     passes: "good-indexed-job.yaml",
     find: Find::Files(|manifests| schemas::rejected(manifests, true)),
