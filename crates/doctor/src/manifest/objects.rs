@@ -279,7 +279,7 @@ fn take(file: &str, document: Value, at: &str, objects: &mut Vec<Object>, checks
     let is_other = object.value.is_array() || object.value.is_object() && !is_object;
     if object.kind.is_empty() && is_other {
         let check = Check::warn("no Kubernetes object; it was not looked at", "leave the file out");
-        checks.push(check.called("yaml").at(object.place("kind")));
+        checks.push(check.called("skipped").at(object.place("kind")));
         return;
     }
     if object.kind.is_empty() {

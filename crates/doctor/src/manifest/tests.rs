@@ -165,34 +165,26 @@ fn files_that_are_no_manifests_are_said_to_be_none() {
 
 #[test]
 fn one_broken_document_hides_no_other() {
-    let text = "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{image: x}]}\n---\na: [1\n---\n\
-                kind: Pod\nmetadata: {name: b}\nspec: {containers: [{image: z}]}\n";
-    let found = check(text);
+    let pod = "metadata: {name: a_b}\nspec: {containers: [{name: c}]}\n";
+    let text = format!("kind: Pod\n{pod}---\na: [1\n---\nkind: Pod\n{pod}");
+    let found = check(&text);
     assert!(
         found.iter().any(|check| check.id == "yaml" && check.to_string().contains("document 2")),
         "{found:?}"
     );
-    assert_eq!(found.iter().filter(|check| check.id == "image-not-pinned").count(), 2, "{found:?}");
-    let twice = check("kind: Pod\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{image: x}]}\n");
-    assert!(twice.iter().any(|check| check.id == "duplicate-key"), "{twice:?}");
-    assert!(twice.iter().any(|check| check.id == "image-not-pinned"), "{twice:?}");
+    assert!(found.iter().any(|check| check.id == "object-name"), "{found:?}");
+    let twice = ids(&format!("kind: Pod\nkind: Pod\n{pod}"));
+    assert_eq!(twice.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ["object-name", "duplicate-key"]);
 }
 
-/// The examples of JobSet run `sleep` in busybox and bash.
+/// The configurations of other tools in a folder are no mistakes of its manifests.
 #[test]
-fn the_image_of_a_container_that_only_waits_may_be_any() {
-    let pod = |image: &str, command: &str| {
-        let text = format!(
-            "kind: Pod\nmetadata: {{name: a}}\n\
-             spec: {{containers: [{{image: {image}, command: {command}}}]}}\n"
-        );
-        check(&text).iter().any(|check| check.id == "image-not-pinned")
-    };
-    assert!(!pod("busybox", "[sleep, 100s]"));
-    assert!(!pod("bash:latest", "[bash, -xc, 'echo hello; sleep 10; exit 1']"));
-    assert!(!pod("'<CHANGE ME>'", "[python, train.py]"));
-    assert!(pod("busybox", "[bash, -c, 'sleep 10; python train.py']"));
-    assert!(pod("train", "[/entrypoint]"));
+fn files_beside_manifests_are_counted_and_no_mistakes() {
+    let file = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+    let pod = file("p.yaml", "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}\n");
+    let found = check_manifests(&[pod, file("a.yaml", "lr: 1\n"), file("b.yaml", "- hosts: all\n")]);
+    assert!(found.iter().all(|check| check.verdict == Verdict::Pass), "{found:?}");
+    assert!(found.iter().any(|check| check.to_string().contains("2 documents are no")), "{found:?}");
 }
 
 #[test]

@@ -22,7 +22,6 @@ mod flag_takes_script;
 mod flags_of_other_backend;
 mod ft_host;
 mod host_port;
-mod image_not_pinned;
 mod init_waits;
 mod katib_trial;
 mod manifests;
@@ -192,7 +191,7 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
         &flags_of_other_backend::RULE, &c10d_restarts::RULE,
         &ranks_beside_torchrun::RULE, &sleep_as_synchronisation::RULE, &shared_memory::RULE,
         &network_guess::RULE, &backoff_limit::RULE, &ordered_ready::RULE, &sidecar_form::RULE,
-        &sidecar_probe::RULE, &sidecar_index::RULE, &image_not_pinned::RULE, &yaml::RULE,
+        &sidecar_probe::RULE, &sidecar_index::RULE, &yaml::RULE,
         &duplicate_key::RULE, &template::RULE, &unknown_kind::RULE, &not_read::RULE, &no_launch::RULE,
         &skipped::RULE, &no_pods::RULE, &manifests::RULE,
     ]),

@@ -4,8 +4,15 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "yaml",
-    sees: "FAIL: a document that cannot be read. WARN: no Kubernetes object",
+    sees: "FAIL: a document that cannot be read. WARN: no Kubernetes object, and none beside it",
     fails: "yaml.yaml",
     passes: "good-job-static.yaml",
-    find: Find::Files(|manifests| manifests.while_reading(RULE.id)),
+    find: Find::Files(|manifests| {
+        let mut found = manifests.while_reading(RULE.id);
+        // Beside manifests such a document is a configuration of something else.
+        if manifests.objects.is_empty() {
+            found.extend(manifests.while_reading("skipped"));
+        }
+        found
+    }),
 };
