@@ -78,7 +78,7 @@ fn manifests_come_from_stdin_from_folders_and_from_files_of_any_name() {
         "torchrun --nnodes=2 --nproc-per-node=8 train.py\n",
     )
     .expect("written");
-    assert_eq!(verdict(&checks(&["--manifest", path], &[]).0, "slurm-tasks"), "FAIL");
+    assert_eq!(verdict(&checks(&["--manifest", path], &[]).0, "node-count"), "FAIL");
     let of_file = format!("{path}/below/a,b.yaml");
     assert_eq!(verdict(&checks(&["--manifest", &of_file], &[]).0, "node-rank"), "FAIL");
     let mut child = Command::new(env!("CARGO_BIN_EXE_rallypoint"))

@@ -1,5 +1,5 @@
 #!/bin/bash
-# expect: FAIL slurm-tasks
+# expect: FAIL node-count
 #PBS -N train
 #PBS -l select=4:ncpus=64:ngpus=4:mpiprocs=1
 HEAD=$(head -n 1 $PBS_NODEFILE)

@@ -35,6 +35,11 @@ pub(crate) struct Size {
 }
 
 impl Size {
+    /// On how many nodes a task runs.
+    pub(crate) fn on_nodes(self) -> Option<u64> {
+        Some(self.nodes?.min(self.tasks.unwrap_or(u64::MAX)))
+    }
+
     /// The tasks that are asked for, or that the nodes have together.
     pub(crate) fn all_tasks(self) -> Option<u64> {
         self.tasks.or_else(|| Some(self.nodes?.saturating_mul(self.each?)))

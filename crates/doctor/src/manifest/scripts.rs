@@ -219,8 +219,9 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         };
         let is_launcher = |launch: &Launch| launch.tool != Tool::Program && !launch.counts_processes();
         let count = match (&start, system) {
-            (Some(_), _) if read.launches.iter().any(is_launcher) => size.nodes,
+            (Some(_), _) if read.launches.iter().any(is_launcher) => size.on_nodes(),
             (None, None) => read.launches.iter().find_map(by_hand),
+            (None, Some(_)) if job.nodes.is_none() => None,
             _ => size.tasks,
         };
         let usual = system.map(|(_, usual)| usual);

@@ -236,10 +236,10 @@ fn the_scripts_of_a_script_are_read_together() {
         check_manifests(&files).iter().map(|check| check.id).collect::<Vec<_>>()
     };
     assert_eq!(files(&[("a.sbatch", batch)]), ["not-read"]);
-    assert_eq!(files(&[("a.sbatch", batch), ("inner.sh", &format!("#!/bin/sh\n{inner}"))]), ["slurm-tasks"]);
+    assert_eq!(files(&[("a.sbatch", batch), ("inner.sh", &format!("#!/bin/sh\n{inner}"))]), ["node-count"]);
     assert_eq!(files(&[("inner.sh", &format!("#!/bin/sh\n{inner}"))]), ["not-read"]);
     // Its name says that it is a script.
-    assert_eq!(files(&[("a.sbatch", batch), ("inner.sh", inner)]), ["slurm-tasks"]);
+    assert_eq!(files(&[("a.sbatch", batch), ("inner.sh", inner)]), ["node-count"]);
     assert_eq!(files(&[("inner.sh", inner)]), ["not-read"]);
     let pod = "kind: Pod\nmetadata: {name: t}\n\
                spec: {containers: [{image: \"i:1\", command: [/app/inner.sh]}]}\n";

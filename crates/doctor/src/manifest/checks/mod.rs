@@ -57,7 +57,6 @@ mod sidecar_index;
 mod sidecar_probe;
 mod skipped;
 mod sleep_as_synchronisation;
-mod slurm_tasks;
 mod template;
 mod trains_alone;
 mod unknown_field;
@@ -183,7 +182,7 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
         &node_rank::RULE, &no_index::RULE, &rank_from_pod_name::RULE, &rank_of_first_node::RULE,
         &node_count::RULE, &trains_alone::RULE, &agreement::RULE, &world_size::RULE, &more_processes::RULE,
         &parallelism::RULE, &unset_variable::RULE, &run_id::RULE, &constant_run_id::RULE,
-        &object_name::RULE, &slurm_tasks::RULE, &sbatch_ignored::RULE, &operator_variables::RULE,
+        &object_name::RULE, &sbatch_ignored::RULE, &operator_variables::RULE,
         &operator_rejects::RULE, &unknown_field::RULE, &katib_trial::RULE,
     ]),
     ("the rest", &[

@@ -1,59 +1,110 @@
-//! More nodes than pods: all wait for the missing ones. Fewer: some pods never get in, or train alone.
+//! More nodes than there are: all wait for the missing ones. Fewer: some never get in, or train alone. A
+//! launcher starts the processes of a node itself, so it must run once on each.
 
 use super::prelude::*;
+use crate::manifest::pods::Size;
 
 pub(super) const RULE: Rule = Rule {
     id: "node-count",
-    sees: "FAIL: `--nnodes=8` and 4 pods, or no `--nnodes`. WARN: several pods that train alone",
+    sees: "FAIL: `--nnodes=8` and 4 pods, or no `--nnodes`; in a script for a batch system, torchrun without \
+           `srun` (`mpiexec`, …) on several nodes, or `srun` that starts it on one of them only, or 8 times \
+           a node. WARN: several pods that train alone, or nodes that nothing uses",
     fails: "node-count.yaml",
     passes: "good-job-static.yaml",
-    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate], find),
+    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Other], find),
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
-    let Call { pods, launch, .. } = call;
-    let in_batch = pods.step.as_ref().is_some_and(|step| step.by.is_none());
-    // Each task of a step is a node for torchrun, even if several are on one.
-    let tasks = pods.step.as_ref().and_then(|step| step.size.tasks);
-    if launch.by_rallypoint || launch.is_told_elsewhere || in_batch {
+    let Launch { by_rallypoint, is_told_elsewhere, nodes, .. } = call.launch;
+    if *by_rallypoint || call.launch.counts_processes() {
         return None;
     }
+    let is_told = nodes.is_some() || !is_told_elsewhere;
+    let of_number = || of_number(call).filter(|_| is_told);
+    let check = too_often(call).or_else(of_number).or_else(|| idle(call))?;
+    Some(check.at(call.at("command")))
+}
+
+/// Several launchers on one node.
+fn too_often(call: &Call<'_>) -> Option<Check> {
+    let (name, step) = (call.launch.tool.name(), call.pods.step.as_ref()?);
+    let (by, Size { nodes, tasks, each }) = (step.by.as_ref()?, step.size);
+    let often = match (nodes, tasks, each) {
+        (Some(nodes), Some(tasks), _) if tasks > nodes => {
+            format!("{tasks} times on {}", counted(nodes, "node", "nodes"))
+        }
+        (None, _, Some(each)) if each > 1 => format!("{each} times on each node"),
+        _ => return None,
+    };
+    let evidence = format!("{by} starts {name} {often}, and each starts its own processes");
+    Some(Check::fail(evidence, remedy(call)))
+}
+
+/// Nodes of a batch system that the only launcher does not use.
+fn idle(call: &Call<'_>) -> Option<Check> {
+    let step = call.pods.step.as_ref().filter(|step| step.by.is_none() && !call.launch.is_configured)?;
+    let nodes = step.size.nodes.filter(|nodes| *nodes > 1)?;
+    let name = call.launch.tool.name();
+    let evidence = format!("{name} runs on the first of {nodes} nodes alone: the others have nothing to do");
+    Some(Check::warn(evidence, remedy(call)))
+}
+
+fn of_number(call: &Call<'_>) -> Option<Check> {
+    let Call { pods, launch, manifests, .. } = call;
     let (total, name) = (call.total()?, launch.tool.name());
-    let flag = if launch.tool == Tool::Accelerate { "--num_machines" } else { "--nnodes" };
-    let check = match &launch.nodes {
+    let are = |number: u64| match pods.step {
+        Some(_) => counted(number, "task", "tasks"),
+        None => counted(number, "pod", "pods"),
+    };
+    let Some(told) = &launch.nodes else {
         // Nobody sets PET_NNODES for a script.
-        None if total < 2 || launch.command.open && pods.step.is_none() || !pods.are_several() => {
+        if total < 2 || launch.command.open && pods.step.is_none() || !pods.are_several() {
             return None;
         }
-        None => {
-            let evidence =
-                format!("{name} is not told how many nodes there are, and takes itself for the only one");
-            let remedy = format!("{flag}={total}");
-            match &launch.host {
-                Some(told) => {
-                    let evidence =
-                        format!("{evidence}; but {total} pods are to meet at {} ({})", told.text, told.by);
-                    Check::fail(evidence, remedy)
-                }
-                None => Check::warn(format!("{evidence}: each of {total} pods trains alone"), remedy),
-            }
-        }
-        Some(told) => {
-            let nodes = Nodes::parse(told.text.literal()?)?;
-            let in_unit = pods.in_unit.filter(|_| !pods.is_alone);
-            let own = call.manifests.own_nodes(pods);
-            let possible = [Some(total), pods.count, in_unit, own, tasks].into_iter().flatten();
-            let (min, max) = (u64::from(nodes.min), u64::from(nodes.max));
-            let fits = |count: u64| (min..=max).contains(&count) || nodes.fixed().is_none() && count > max;
-            if max == 1 || possible.into_iter().any(fits) {
-                return None;
-            }
-            let missing = "they wait for the missing ones until the time-out";
-            let then = if min > total { missing } else { "those that are too many never get in" };
-            let by = &told.by;
-            let evidence = format!("{name} expects {nodes} nodes ({by}), but there are {total} pods: {then}");
-            Check::fail(evidence, format!("change both together: the number of pods and {flag}"))
-        }
+        let evidence =
+            format!("{name} is not told how many nodes there are, and takes itself for the only one");
+        let remedy = format!("{}={total}", flag(launch));
+        let Some(host) = &launch.host else {
+            return Some(Check::warn(format!("{evidence}: each of {} trains alone", are(total)), remedy));
+        };
+        let to = format!("{} are to meet at {} ({})", are(total), host.text, host.by);
+        return Some(Check::fail(format!("{evidence}; but {to}"), remedy));
     };
-    Some(check.at(call.at("command")))
+    let nodes = Nodes::parse(told.text.literal()?)?;
+    let in_unit = pods.in_unit.filter(|_| !pods.is_alone);
+    let possible = [Some(total), pods.count, in_unit, manifests.own_nodes(pods)];
+    let (min, max) = (u64::from(nodes.min), u64::from(nodes.max));
+    let fits = |count: u64| (min..=max).contains(&count) || nodes.fixed().is_none() && count > max;
+    if max == 1 || possible.into_iter().flatten().any(fits) {
+        return None;
+    }
+    let then = if min > total {
+        "they wait for the missing ones until the time-out"
+    } else {
+        "those that are too many never get in"
+    };
+    let only = match &pods.step {
+        Some(Step { by: None, usual: Some(usual), .. }) => format!("runs without {usual}, so once only"),
+        _ => format!("gets {}", are(total)),
+    };
+    let evidence = format!("{name} expects {nodes} nodes ({}), but {only}: {then}", told.by);
+    Some(Check::fail(evidence, remedy(call)))
+}
+
+fn flag(launch: &Launch) -> &'static str {
+    if launch.tool == Tool::Accelerate { "--num_machines" } else { "--nnodes" }
+}
+
+fn remedy(call: &Call<'_>) -> String {
+    let (launch, name) = (call.launch, call.launch.tool.name());
+    let Some(step) = &call.pods.step else {
+        return format!("change both together: the number of pods and {}", flag(launch));
+    };
+    match (step.by.as_deref().or(step.usual).unwrap_or("srun"), step.size.nodes) {
+        ("srun", Some(nodes)) => {
+            format!("srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 {name} …")
+        }
+        ("srun", None) => format!("srun --ntasks-per-node=1 {name} …"),
+        (by, _) => format!("{by} with one task on each node: {name} …, with the number of nodes and a host"),
+    }
 }

@@ -9,7 +9,7 @@ pub(crate) use super::super::launch::{Launch, Told, Tool};
 pub(crate) use super::super::meeting::{Call, first_pod};
 pub(crate) use super::super::names::{Taken, Target, is_headless, is_selected, resolve, selector, takes};
 pub(crate) use super::super::objects::{Object, is_localhost, is_placeholder, list, texts};
-pub(crate) use super::super::pods::Pods;
+pub(crate) use super::super::pods::{Pods, Step};
 pub(crate) use super::{Find, Rule};
 pub(crate) use crate::Location;
 pub(crate) use rallypoint_node::launch::Backend;
