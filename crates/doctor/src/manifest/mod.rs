@@ -13,7 +13,6 @@
 //! | `names` | the meaning of a host name; selectors |
 //! | `jobs` | which pods train together |
 //! | `meeting` | where the nodes of a launch meet |
-//! | `identity` | what a launch knows about its rank |
 //! | `schemas` | what the published schemas reject |
 //! | `checks` | the checks, one a file |
 
@@ -21,7 +20,6 @@ mod checks;
 mod container;
 mod containers;
 mod given;
-mod identity;
 mod jobs;
 pub(crate) mod launch;
 pub(crate) mod launches;

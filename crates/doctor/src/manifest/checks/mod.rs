@@ -29,7 +29,6 @@ mod master_is_address;
 mod more_processes;
 mod network_guess;
 mod network_policy_ports;
-mod no_index;
 mod no_launch;
 mod no_pods;
 mod no_subdomain;
@@ -43,8 +42,6 @@ mod operator_variables;
 mod ordered_ready;
 mod parallelism;
 pub(super) mod prelude;
-mod rank_from_pod_name;
-mod rank_of_first_node;
 mod ranks_beside_torchrun;
 mod rdzv_conf_keys;
 mod run_id;
@@ -179,7 +176,7 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
         &dns_policy::RULE, &master_is_address::RULE, &ft_host::RULE, &host_port::RULE,
     ]),
     ("can the pods be told apart, and do they agree", &[
-        &node_rank::RULE, &no_index::RULE, &rank_from_pod_name::RULE, &rank_of_first_node::RULE,
+        &node_rank::RULE,
         &node_count::RULE, &trains_alone::RULE, &agreement::RULE, &world_size::RULE, &more_processes::RULE,
         &parallelism::RULE, &unset_variable::RULE, &run_id::RULE, &constant_run_id::RULE,
         &object_name::RULE, &sbatch_ignored::RULE, &operator_variables::RULE,

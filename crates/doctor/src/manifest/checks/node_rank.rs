@@ -1,108 +1,180 @@
-//! Two nodes with one number: the other numbers never come, and everybody waits for them.
+//! Two nodes with one number, or none: the other numbers never come, and everybody waits for them.
 
 use super::prelude::*;
-use crate::manifest::identity::{self, Rank};
+use rallypoint_node::makers::Index;
 use rallypoint_shell::Part;
 
 pub(super) const RULE: Rule = Rule {
     id: "node-rank",
     sees: "FAIL: `--node-rank=0` in every pod, none at all, the pod's name, a word without `$`, an index \
-           that repeats, the index and one, `--node-rank=2` of 2. WARN: no `RANK`; a rank that is wrong \
-           unless a config file says `c10d`",
+           that repeats, the index and one, `--node-rank=2` of 2; an index asked of pods without one (a Job \
+           without `completionMode: Indexed`, a Deployment); `${POD_NAME##*-}` of a Job's pod, five random \
+           characters; `srun python train.py --rank=$SLURM_PROCID` in a script for sbatch, where each task \
+           gets 0. WARN: no `RANK`; a rank that is wrong unless a config file says `c10d`",
     fails: "bad-job-rank-constant.yaml",
     passes: "good-job-static.yaml",
-    find: Find::Launch(Tool::ALL, find),
+    find: Find::Files(|manifests| {
+        let of_calls = manifests.calls().filter_map(|call| find(&call));
+        let of_container =
+            |(pods, own): (&Pods, &Container)| of_other(pods, own).or_else(|| filled_in_early(pods, own));
+        of_calls.chain(manifests.containers().filter_map(of_container)).collect()
+    }),
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
+    let launch = call.launch;
+    let told = launch.node_rank.as_ref().filter(|_| launch.needs_rank() && !launch.by_rallypoint);
+    let check = told.and_then(|told| by_itself(call, told)).or_else(|| among_others(call))?;
+    Some(check.at(call.at(if launch.tool == Tool::Program { "env" } else { "command" })))
+}
+
+/// What is wrong with a rank whatever the others have.
+fn by_itself(call: &Call<'_>, Told { text, by }: &Told) -> Option<Check> {
     let Call { pods, launch, .. } = call;
-    let remedy = identity::remedy(call);
-    if let Some((rank, by, of)) = too_high(launch) {
+    let is_program = launch.tool == Tool::Program;
+    let word = text.literal().unwrap_or_default();
+    let of = if is_program { launch.number("WORLD_SIZE") } else { launch.most_nodes() };
+    if let (Ok(rank), Some(of)) = (word.parse::<u32>(), of)
+        && rank >= of
+    {
         let evidence = format!("rank {rank} ({by}) of {of}: ranks begin at 0, so one below it is missing");
-        return Some(Check::fail(evidence, remedy).at(call.at(identity::field(launch))));
+        return Some(Check::fail(evidence, remedy(call)));
     }
-    if let Some((word, by)) = no_number(launch) {
-        let evidence = format!("the rank ({by}) is `{word}`, not a number");
-        return Some(Check::fail(evidence, remedy).at(call.at(identity::field(launch))));
+    // Perhaps its `$` is missing. Capital letters stand for what is to be filled in.
+    if word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && word.len() > 1 {
+        return Some(Check::fail(format!("the rank ({by}) is `{word}`, not a number"), remedy(call)));
     }
-    let all = call.total().unwrap_or(1);
-    if let Some((index, rank)) = shifted(call) {
+    let [Part::Computed { here, .. }] = text.parts() else { return None };
+    let (index, rank, all) = (pods.index, here.parse::<u64>().ok()?, call.total()?);
+    let is_all = pods.part_of.or(pods.count) == Some(all) && pods.are_several();
+    (is_all && !is_program && index != rank).then(|| {
         let evidence = format!(
             "the pod with index {index} computes rank {rank}: the ranks of {all} pods begin at 0, so one is \
              missing"
         );
-        return Some(Check::fail(evidence, remedy).at(call.at(identity::field(launch))));
+        Check::fail(evidence, remedy(call))
+    })
+}
+
+/// What is wrong with a rank beside those of the others.
+fn among_others(call: &Call<'_>) -> Option<Check> {
+    let Call { manifests, pods, launch, .. } = *call;
+    // What stands in the command counts more than what a config file says.
+    let is_here = launch.is_configured && launch.nodes.is_some() && launch.node_rank.is_some();
+    let elsewhere = launch.is_told_elsewhere && launch.tool != Tool::DeepSpeed && !is_here;
+    if !launch.needs_rank() || launch.by_rallypoint || elsewhere || call.is_of_one_node() {
+        return None;
+    }
+    let is_program = launch.tool == Tool::Program;
+    let alone = launch.most_nodes() == Some(1) || !is_program && launch.nodes.is_none();
+    let is_name = |told: &Told| matches!(told.text.source(), Some(Source::PodName | Source::PodUid));
+    let named = is_program && launch.node_rank.as_ref().is_some_and(is_name);
+    if alone && launch.tool != Tool::DeepSpeed || call.total().unwrap_or(1) < 2 && !named {
+        return None;
+    }
+    let Some(Told { text, by }) = &launch.node_rank else { return missing(call) };
+    let without = |name: &&str| !pods.has_index() && is_index(name);
+    if let Some(name) = text.unset().find(without).filter(|_| pods.maker != Maker::Unknown) {
+        let maker = pods.facts().name;
+        let evidence =
+            format!("the pods of a {maker} have no index: {name} is empty, so no pod knows its rank");
+        return Some(Check::fail(evidence, remedy(call)));
     }
     let wrong = |evidence: String| {
-        if !launch.is_configured {
-            return Check::fail(evidence, remedy.clone());
+        if launch.is_configured {
+            let evidence = format!("{evidence}, unless its config file has `rdzv_backend: c10d`");
+            return Check::warn(evidence, remedy(call));
         }
-        Check::warn(format!("{evidence}, unless its config file has `rdzv_backend: c10d`"), remedy.clone())
+        Check::fail(evidence, remedy(call))
     };
-    let check = match identity::rank(call)? {
-        Rank::Constant(rank, by) => {
-            let who = match pods.count {
-                Some(count) if count > 1 => format!("every one of {count} pods is"),
-                _ => "several pods of the job are".into(),
-            };
-            wrong(format!("{who} rank {rank} ({by}): the others wait for ranks that never come"))
-        }
-        Rank::Of(source, by) => {
-            let why = unfit(call, source)?;
-            wrong(format!("the rank ({by}) is {why}"))
-        }
-        Rank::Missing if launch.tool == Tool::Program && pods.has_index() => {
+    if let Some(rank) = text.literal() {
+        let equal = manifests.together(pods).filter(|other| has_rank(other, rank));
+        let several = equal.map(|it| it.count).sum::<Option<u64>>().is_some_and(|several| several > 1);
+        let shared = pods.are_alike() || several && pods.count == Some(1);
+        let who = match pods.count {
+            Some(count) if count > 1 => format!("every one of {count} pods is"),
+            _ => "several pods of the job are".into(),
+        };
+        let evidence = format!("{who} rank {rank} ({by}): the others wait for ranks that never come");
+        return (shared && !rank.is_empty()).then(|| wrong(evidence));
+    }
+    let source = text.source()?;
+    if pods.are_random(source) {
+        let end = if source == Source::EndOfPodName { "job-3-x7k2p" } else { "job-x7k2p" };
+        let evidence = format!("the rank ({by}) is {}, which is random here (`{end}`)", source.name());
+        return Some(Check::fail(evidence, remedy(call)));
+    }
+    Some(wrong(format!("the rank ({by}) is {}", unfit(call, source)?)))
+}
+
+/// Whether a variable or a label of this name holds an index.
+pub(super) fn is_index(name: &str) -> bool {
+    name == "JOB_COMPLETION_INDEX" || name.ends_with("-index")
+}
+
+/// Whether a launch of these pods always has this rank.
+fn has_rank(pods: &Pods, rank: &str) -> bool {
+    pods.launches()
+        .filter(|launch| launch.needs_rank() && !launch.command.conditional)
+        .any(|launch| launch.node_rank.as_ref().is_some_and(|told| told.text.literal() == Some(rank)))
+}
+
+/// Pods to which nothing gives a rank.
+fn missing(call: &Call<'_>) -> Option<Check> {
+    let Call { pods, launch, .. } = *call;
+    // Nobody sets PET_NODE_RANK for a script, but perhaps who sets MASTER_ADDR for it. A program may read
+    // Slurm's variables itself.
+    let is_program = launch.tool == Tool::Program;
+    let is_given = || launch.host.as_ref().is_some_and(|told| told.text.literal().is_none());
+    let may_be_set = pods.step.as_ref().is_none_or(|step| step.is_by_hand() && is_given());
+    if launch.command.open && (may_be_set || is_program) || !pods.are_several() {
+        return None;
+    }
+    // If there is no endpoint, another check reports that.
+    let is_missed = if is_program { misses_rank(call) } else { launch.host.is_some() };
+    let (maker, all) = (pods.facts().name, call.total().unwrap_or(1));
+    let lacks = format!("the pods of a {maker} have no index");
+    let evidence = match is_program {
+        true if pods.has_index() => {
             let evidence = format!(
                 "WORLD_SIZE and MASTER_ADDR are set, but nothing tells {all} pods which RANK each has, \
                  unless the program finds it out by itself"
             );
-            Check::warn(evidence, remedy)
+            return is_missed.then(|| Check::warn(evidence, remedy(call)));
         }
-        Rank::Missing
-            if launch.tool != Tool::Program
-                && (pods.has_index() || matches!(pods.maker, Maker::Unknown | Maker::Slurm)) =>
-        {
+        true => {
+            format!("MASTER_ADDR is set, but nothing tells {all} pods which RANK each has: {lacks}")
+        }
+        false => {
             let count = pods.count.unwrap_or(all);
-            let evidence = format!(
-                "{count} pods use the static backend without --node-rank: each takes itself for node 0"
-            );
-            Check::fail(evidence, remedy)
+            let is_known = pods.has_index() || matches!(pods.maker, Maker::Unknown | Maker::Slurm);
+            let lacks = if is_known { String::new() } else { format!(", and {lacks}") };
+            format!(
+                "{count} pods use the static backend without --node-rank: each takes itself for node 0{lacks}"
+            )
         }
-        Rank::Missing | Rank::WithoutIndex(_) => return None,
     };
-    Some(check.at(call.at(identity::field(launch))))
+    is_missed.then(|| Check::fail(evidence, remedy(call)))
 }
 
-/// The index and the rank of a pod whose script computes another rank than its index, although there are no
-/// other pods.
-fn shifted(call: &Call<'_>) -> Option<(u64, u64)> {
-    let Call { pods, launch, .. } = call;
-    let is_all = pods.part_of.or(pods.count) == call.total() && pods.are_several();
-    let by_node = launch.tool != Tool::Program && launch.needs_rank();
-    let [Part::Computed { here, .. }] = launch.node_rank.as_ref()?.text.parts() else { return None };
-    let rank = here.parse().ok()?;
-    (is_all && by_node && pods.index != rank).then_some((pods.index, rank))
-}
-
-/// The rank that a launch is given, if it needs one.
-fn written(launch: &Launch) -> Option<&Told> {
-    launch.node_rank.as_ref().filter(|_| launch.needs_rank() && !launch.by_rallypoint)
-}
-
-/// A rank that is a word: perhaps its `$` is missing.
-fn no_number(launch: &Launch) -> Option<(&str, &str)> {
-    let told = written(launch)?;
-    // Capital letters stand for what is to be filled in.
-    let is_word = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && word.len() > 1;
-    told.text.literal().filter(is_word).map(|word| (word, told.by.as_str()))
-}
-
-/// A rank that is none of the expected ones: the rank, who gives it, and how many are expected.
-fn too_high(launch: &Launch) -> Option<(u32, &str, u32)> {
-    let told = written(launch)?;
-    let rank = told.text.literal()?.parse().ok()?;
-    let of = if launch.tool == Tool::Program { launch.number("WORLD_SIZE") } else { launch.most_nodes() };
-    of.filter(|of| rank >= *of).map(|of| (rank, told.by.as_str(), of))
+/// Whether a program whose rank nothing sets lacks one.
+fn misses_rank(call: &Call<'_>) -> bool {
+    let container = call.container;
+    let counts = |word: &Text| {
+        let word = word.to_string().replace('-', "_");
+        word.split_once("num_nodes=")?.1.parse::<u32>().ok().filter(|count| *count > 1)
+    };
+    let several = match call.variable("WORLD_SIZE") {
+        Some(world) => world.literal().is_none_or(|world| world.parse() != Ok(1)),
+        None if call.launch.command.words.iter().any(|it| counts(it).is_some()) => true,
+        // It may be no program with PyTorch.
+        None => !call.pods.has_index() && container.gpus().is_some() && call.sets("MASTER_ADDR"),
+    };
+    // A variable with another name may hold the value from which the program derives its rank.
+    let elsewhere = container.own.iter().any(|name| container.variable(name).is_some_and(Text::varies));
+    let other = ["PET_NODE_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"];
+    let elsewhere = elsewhere || other.iter().any(|name| call.variable(name).is_some());
+    several && !elsewhere && call.manifests.training(call.pods.object).count() == 1
 }
 
 /// Why a rank from this source cannot be right.
@@ -120,7 +192,7 @@ fn unfit(call: &Call<'_>, source: Source) -> Option<String> {
                 most_nodes.is_some_and(|most| pods.in_unit.is_some_and(|unit| u64::from(most) > unit));
             // The host name of a leader ends in the number of its group.
             let of_group = pods.maker == Maker::LeaderWorkerSet && source != Source::IndexInRole;
-            (others && spans && !of_group && !pods.are_random(source)).then(|| {
+            (others && spans && !of_group).then(|| {
                 format!(
                     "{}, which begins at 0 in each part of {}: two pods have the same",
                     source.name(),
@@ -132,5 +204,82 @@ fn unfit(call: &Call<'_>, source: Source) -> Option<String> {
             Some(format!("{}, not a number from 0 on", source.name()))
         }
         _ => None,
+    }
+}
+
+/// A program that is no launch may share out its work by the index.
+fn of_other(pods: &Pods, container: &Container) -> Option<Check> {
+    let lacks = |name: &&String| container.variable(name).is_some_and(|it| it.unset().any(is_index));
+    let matters = !container.trains() && pods.maker == Maker::Job && pods.are_several();
+    let name = container.own.iter().filter(|_| matters).find(lacks)?;
+    let evidence = format!("the pods of a Job have no index: {name} is empty in each of them");
+    let remedy = "completionMode: Indexed with completions equal to parallelism";
+    Some(Check::fail(evidence, remedy).at(pods.at(&container.at("env"))))
+}
+
+/// The script's own shell fills in `$SLURM_PROCID` before `srun` starts anything.
+fn filled_in_early(pods: &Pods, container: &Container) -> Option<Check> {
+    let by = pods.step.as_ref().map_or(Some("srun"), |step| step.by.as_deref())?;
+    let is_read = |told: &Option<Told>| told.as_ref().is_some_and(|told| is_first(&told.text));
+    // A launcher that gets it is said to have a wrong rank already.
+    if !pods.are_several() || container.launches.iter().any(|launch| is_read(&launch.node_rank)) {
+        return None;
+    }
+    let flag = container.commands.iter().find_map(rank_flag)?;
+    let evidence = format!(
+        "`{flag}` is filled in by the script's own shell, before {by} starts anything: every task gets 0"
+    );
+    let remedy = format!("{by} bash -c '… {flag} …', in single quotes, so that each task fills it in");
+    Some(Check::fail(evidence, remedy).at(pods.at(&container.at("command"))))
+}
+
+fn is_first(text: &Text) -> bool {
+    text.parts().iter().any(|part| matches!(part, Part::Of(Source::FirstNode)))
+}
+
+/// A flag for a rank with the number of the first node.
+fn rank_flag(command: &Command) -> Option<String> {
+    let is_rank = |word: &Text| {
+        let word = word.to_string().to_lowercase();
+        word.starts_with("--") && ["rank", "node_id", "node-id"].iter().any(|part| word.contains(part))
+    };
+    let words = &command.words;
+    words.iter().enumerate().filter(|(_, word)| is_rank(word)).find_map(|(n, word)| {
+        let behind = words.get(n.saturating_add(1)).filter(|next| is_first(next));
+        let name = word.to_string();
+        let name = name.split('=').next().unwrap_or_default();
+        (is_first(word) || behind.is_some()).then(|| name.to_owned())
+    })
+}
+
+/// The line to change.
+fn remedy(call: &Call<'_>) -> String {
+    let Call { pods, launch, container, .. } = *call;
+    let facts = pods.facts();
+    let flag = match launch.tool {
+        Tool::Accelerate => "--machine_rank=",
+        Tool::DeepSpeed => "--node_rank=",
+        Tool::Torchrun | Tool::Other => "--node-rank=",
+        Tool::Program => "RANK=",
+    };
+    // Without a shell only Kubernetes fills in a variable.
+    let written = |index: Index| match index.in_shell().strip_prefix('$') {
+        Some(name) if container.is_exec() && launch.tool != Tool::Program => format!("$({name})"),
+        _ => index.in_shell(),
+    };
+    let of_job = written(Index::Variable("JOB_COMPLETION_INDEX"));
+    match (pods.maker, facts.index.map(|index| (index, index.in_env()))) {
+        (Maker::Job, _) => {
+            format!("completionMode: Indexed with completions equal to parallelism, and {flag}{of_job}")
+        }
+        (Maker::Deployment, _) => format!("an Indexed Job with {flag}{of_job}, or a StatefulSet"),
+        (Maker::Slurm, _) => {
+            format!("srun bash -c '… {flag}$SLURM_NODEID …', in single quotes, so that each node fills it in")
+        }
+        (_, Some((index, None))) => format!("{flag}{}, which a {} sets", written(index), facts.name),
+        (_, Some((index, Some(line)))) => format!("{flag}{}, with this in env: {line}", written(index)),
+        (_, None) => {
+            format!("give each pod its own number with {flag}N, from 0 on, or start it with `rallypoint run`")
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! An endpoint, a rank or a number that is made of an empty variable is another one than its reader thinks.
 
+use super::node_rank::is_index;
 use super::prelude::*;
-use crate::manifest::identity::is_index;
 
 pub(super) const RULE: Rule = Rule {
     id: "unset-variable",
