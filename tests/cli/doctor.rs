@@ -156,7 +156,7 @@ fn a_finding_names_file_object_and_field() {
     );
     let remedy = "-> name the first pod, `--rdzv-endpoint=train-0.train:29500`, or a rallypoint server";
     assert!(text.contains(remedy), "{text}");
-    assert!(text.ends_with("0 passed, 0 warned, 1 failed: endpoint-selects-all\n"), "{text}");
+    assert!(text.ends_with("0 passed, 0 warned, 1 failed: endpoint\n"), "{text}");
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn sarif_names_the_line_of_each_object() {
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(report["version"], "2.1.0");
     let results = report["runs"][0]["results"].as_array().expect("results");
-    let found = results.iter().find(|result| result["ruleId"] == "endpoint-selects-all").expect("there");
+    let found = results.iter().find(|result| result["ruleId"] == "endpoint").expect("there");
     let place = &found["locations"][0];
     assert_eq!(
         (&found["level"], &place["physicalLocation"]["artifactLocation"]["uri"]),

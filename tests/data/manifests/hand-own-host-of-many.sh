@@ -1,3 +1,3 @@
 #!/bin/bash
-# expect: FAIL endpoint-is-self, WARN not-read
+# expect: FAIL endpoint, WARN not-read
 torchrun --nnodes=$WORLD_SIZE --nproc-per-node=8 --node-rank=$RANK --rdzv-endpoint=$HOSTNAME:29500 train.py

@@ -1,3 +1,3 @@
 #!/bin/sh
-# expect: FAIL endpoint-is-self, WARN not-read
+# expect: FAIL endpoint, WARN not-read
 torchrun --standalone --nnodes=2 --nproc-per-node=8 train.py

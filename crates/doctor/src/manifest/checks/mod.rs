@@ -12,12 +12,8 @@ mod command_endpoint;
 mod constant_run_id;
 mod dns_policy;
 mod duplicate_key;
-mod endpoint_is_self;
-mod endpoint_names_nothing;
-mod endpoint_not_found;
-mod endpoint_not_rank_0;
+mod endpoint;
 mod endpoint_port;
-mod endpoint_selects_all;
 mod flag_takes_script;
 mod flags_of_other_backend;
 mod ft_host;
@@ -169,8 +165,8 @@ pub(super) fn in_all(readings: &[Manifests]) -> Vec<Check> {
 #[rustfmt::skip]
 pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
     ("do the pods find each other", &[
-        &command_endpoint::RULE, &endpoint_is_self::RULE, &endpoint_names_nothing::RULE,
-        &endpoint_not_found::RULE, &endpoint_not_rank_0::RULE, &endpoint_selects_all::RULE,
+        &command_endpoint::RULE, &endpoint::RULE,
+       
         &endpoint_port::RULE, &selector_matches_none::RULE, &service_link::RULE, &no_subdomain::RULE,
         &not_ready_addresses::RULE, &init_waits::RULE, &network_policy_ports::RULE, &cluster_domain::RULE,
         &dns_policy::RULE, &master_is_address::RULE, &ft_host::RULE, &host_port::RULE,

@@ -1,0 +1,136 @@
+//! All nodes must meet at one store. Where each means itself, or a name that nothing has, or one of several
+//! pods, or a pod that hosts no store, they wait until their time-out, or train alone.
+
+use super::prelude::*;
+
+pub(super) const RULE: Rule = Rule {
+    id: "endpoint",
+    sees: "FAIL: `--rdzv-endpoint=$HOSTNAME:29500`, `localhost`: every pod hosts a store of its own (unless \
+           it has a [relay](relay.md)); `--master-addr=trainer-0.train`, but the pods are called `train-0`, \
+           …, or have no subdomain; a Service over all pods of the job; static backend with \
+           `--master-addr=train-1.train`, but rank 0 hosts the store. WARN: the host is no Service of these \
+           files, and no pod's name for others",
+    fails: "bad-job-localhost.yaml",
+    passes: "good-job-relay.yaml",
+    find: Find::Files(|manifests| {
+        let of_launches = manifests.calls().filter_map(|call| {
+            let (told, target) = call.meeting()?;
+            let check = of_all(&call, told, &target).or_else(|| of_one(&call, told, target))?;
+            Some(check.at(call.at("command")))
+        });
+        let of_rallypoint =
+            manifests.containers().filter_map(|(pods, own)| of_rallypoint(manifests, pods, own));
+        of_launches.chain(of_rallypoint).collect()
+    }),
+};
+
+/// A Service over all pods of the job. One that selects a single pod is a good endpoint.
+fn of_all(call: &Call<'_>, told: &Told, target: &Target<'_>) -> Option<Check> {
+    let pods = call.pods;
+    let of_pods = |own: &Pods| match target {
+        Target::Service(service) => match takes(service, own) {
+            Taken::None => Some(0),
+            Taken::One => Some(1),
+            Taken::All => own.count,
+        },
+        Target::Governing => own.count.filter(|_| own.subdomain == pods.subdomain),
+        _ => Some(0),
+    };
+    if call.manifests.together(pods).map(of_pods).sum::<Option<u64>>()? < 2 {
+        return None;
+    }
+    let is_headless = !matches!(target, Target::Service(service) if !is_headless(service));
+    let (headless, then) = match (is_headless, &call.launch.backend) {
+        (true, Backend::C10d) => (
+            "headless ",
+            "each finds its own address behind the name and hosts a store of its own; with --nnodes=1:N each \
+             trains alone, and all exit 0",
+        ),
+        (true, _) => ("headless ", "each connection goes to any of them, and only one has the store"),
+        (false, _) => ("", "each connection goes to another pod"),
+    };
+    let object = &pods.place.object;
+    let what = format!("is a {headless}Service over all pods of {object}: {then}");
+    Some(Check::fail(format!("the endpoint `{}` {what}", told.text), first_pod(pods, &told.by)))
+}
+
+/// A host that is no store, or that nobody finds.
+fn of_one(call: &Call<'_>, Told { text, by }: &Told, target: Target<'_>) -> Option<Check> {
+    let Call { manifests, pods, launch, .. } = call;
+    let is_other = |other: &Pods| other.object != pods.object;
+    let is_absent = matches!(target, Target::Absent);
+    let (is_certain, what) = match target {
+        Target::Own => {
+            let is_first = pods.maker == Maker::Pod || pods.hosts.iter().any(|hosts| hosts.has_first);
+            let are_others = pods.are_alike() || pods.nodes.is_some_and(|nodes| nodes > 1) && !is_first;
+            if !are_others || call.is_of_one_node() || pods.relays(text) {
+                return None;
+            }
+            (true, "is each pod itself: every one hosts a store of its own and waits there alone".into())
+        }
+        Target::Nothing(why) => (true, format!("names nothing: {why}")),
+        _ if pods.step.is_some() => return None,
+        // A standalone store is usually in other files.
+        Target::Absent
+            if matches!(launch.backend, Backend::Other(_)) || text.to_string().contains("rallypoint") =>
+        {
+            return None;
+        }
+        Target::Absent => (false, "is no Service of these files, and no pod has this name for others".into()),
+        Target::Pod { pods: other, .. }
+            if is_other(other)
+                && !other.serve()
+                && manifests.training(other.object).next().is_none()
+                && other.maker != Maker::Unknown
+                && !call.is_together(other) =>
+        {
+            (false, format!("is a pod of {}, which launches no training", other.place.object))
+        }
+        Target::Pod { pods: other, is_first: false, index } if !is_other(other) && !hosts(call, other) => {
+            let why = "but with the static backend rank 0 hosts the store: all wait for a store that nobody \
+                       starts";
+            (true, format!("is pod {index}, {why}"))
+        }
+        _ => return None,
+    };
+    let evidence = format!("the endpoint `{text}` ({by}) {what}");
+    let remedy = first_pod(pods, by);
+    if is_absent {
+        let remedy = format!("give the file with the Service `{text}` as well; or {remedy}");
+        return Some(Check::warn(evidence, remedy));
+    }
+    Some(if is_certain { Check::fail(evidence, remedy) } else { Check::warn(evidence, remedy) })
+}
+
+/// Whether a pod that is not the first may host the store.
+fn hosts(call: &Call<'_>, other: &Pods) -> bool {
+    let Call { pods, launch, .. } = call;
+    // Each child Job may be a separate training.
+    let units = pods.in_unit != pods.count;
+    // The pod of rank 0 is known only if the rank is the index.
+    let by_index = launch.node_rank.as_ref().is_none_or(|rank| {
+        matches!(rank.text.source(), Some(Source::Index | Source::EndOfHostName | Source::EndOfPodName))
+    });
+    !launch.needs_rank()
+        || launch.tool == Tool::Other
+        || launch.tool == Tool::DeepSpeed
+        || other.serve()
+        || units
+        || launch.by_rallypoint
+        || other.maker == Maker::VolcanoJob
+        || !by_index
+}
+
+/// The endpoint of rallypoint's own commands.
+fn of_rallypoint(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
+    let (host, _) = container.rallypoint_endpoint()?;
+    let what = match resolve(&host, pods, manifests) {
+        Target::Nothing(why) => format!("names nothing: {why}"),
+        Target::Service(service) if takes(service, pods) == Taken::All && pods.are_several() => {
+            format!("is a Service over all pods of {}: each meets another store", pods.place.object)
+        }
+        _ => return None,
+    };
+    let evidence = format!("the endpoint `{host}` (RALLYPOINT_ENDPOINT) {what}");
+    Some(Check::fail(evidence, first_pod(pods, "RALLYPOINT_ENDPOINT")).at(pods.at(&container.at("env"))))
+}
