@@ -1,11 +1,12 @@
 //! A Service forwards only its own ports; a connection to another port hangs.
 
 use super::prelude::*;
+use serde_json::json;
 
 pub(super) const RULE: Rule = Rule {
     id: "endpoint-port",
-    sees: "FAIL: the Service does not have the port, the port is no number, or it is 0 and others are to \
-           find it",
+    sees: "FAIL: the Service does not have the port, or hands it on to another (`targetPort`), the port is \
+           no number, or it is 0 and others are to find it",
     fails: "case-fn38-port-differs.yaml",
     passes: "good-service-of-one-pod.yaml",
     find: Find::Files(find),
@@ -45,10 +46,28 @@ fn of_launch(call: &Call<'_>) -> Option<Check> {
             let Target::Service(service) = resolve(&host.text, call.pods, call.manifests) else {
                 return None;
             };
-            of_service(service, port)?
+            of_service(service, port).or_else(|| handed_on(call, service, port))?
         }
     };
     Some(check.at(call.at("command")))
+}
+
+/// The mistake if a Service over the pods with the store hands this port on to another than theirs.
+fn handed_on(call: &Call<'_>, service: &Object, port: u16) -> Option<Check> {
+    let ports = list(&service.value, "/spec/ports").iter();
+    let target = ports.filter(|item| item["port"] == json!(port)).find_map(|item| item.get("targetPort"))?;
+    let hosts = call.hosts_store() && !call.pods.serve() && !is_headless(service);
+    let target = target.as_u64().filter(|target| hosts && *target != u64::from(port))?.to_string();
+    let mut launches = call.manifests.together(call.pods).flat_map(Pods::launches);
+    if launches.any(|launch| launch.known_port() == Some(target.as_str())) {
+        return None;
+    }
+    let name = &service.name;
+    let evidence = format!(
+        "the Service `{name}` hands port {port} on to {target}, but the store listens on {port}: nobody \
+         answers"
+    );
+    Some(Check::fail(evidence, format!("targetPort: {port}")))
 }
 
 /// The mistake if a Service does not have this port. Behind a headless Service every port can be reached.
