@@ -3,6 +3,7 @@
 //! and says the remedy. `docs/doctor.md` and the tests are made from the rules.
 
 mod agreement;
+mod api_rejects;
 mod assignment_as_program;
 mod backoff_limit;
 mod broken_line;
@@ -176,7 +177,7 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
         &node_count::RULE, &trains_alone::RULE, &agreement::RULE, &world_size::RULE, &more_processes::RULE,
         &parallelism::RULE, &unset_variable::RULE, &run_id::RULE, &constant_run_id::RULE,
         &object_name::RULE, &sbatch_ignored::RULE, &operator_variables::RULE,
-        &operator_rejects::RULE, &unknown_field::RULE, &katib_trial::RULE,
+        &operator_rejects::RULE, &api_rejects::RULE, &unknown_field::RULE, &katib_trial::RULE,
     ]),
     ("the rest", &[
         &broken_line::RULE, &assignment_as_program::RULE, &flag_takes_script::RULE, &rdzv_conf_keys::RULE,
