@@ -46,9 +46,7 @@ mod sbatch_ignored;
 mod selector_matches_none;
 mod service_link;
 mod shared_memory;
-mod sidecar_form;
-mod sidecar_index;
-mod sidecar_probe;
+mod sidecar;
 mod skipped;
 mod sleep_as_synchronisation;
 mod template;
@@ -183,8 +181,8 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
         &broken_line::RULE, &assignment_as_program::RULE, &flag_takes_script::RULE, &rdzv_conf_keys::RULE,
         &flags_of_other_backend::RULE, &c10d_restarts::RULE,
         &ranks_beside_torchrun::RULE, &sleep_as_synchronisation::RULE, &shared_memory::RULE,
-        &network_guess::RULE, &backoff_limit::RULE, &ordered_ready::RULE, &sidecar_form::RULE,
-        &sidecar_probe::RULE, &sidecar_index::RULE, &yaml::RULE,
+        &network_guess::RULE, &backoff_limit::RULE, &ordered_ready::RULE,
+        &sidecar::RULE, &yaml::RULE,
         &duplicate_key::RULE, &template::RULE, &unknown_kind::RULE, &not_read::RULE, &no_launch::RULE,
         &skipped::RULE, &no_pods::RULE, &manifests::RULE,
     ]),

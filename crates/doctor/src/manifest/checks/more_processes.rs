@@ -6,7 +6,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "more-processes",
     sees: "FAIL: `--nproc-per-node=8`, or `--num_processes` by `--num_machines`, and a limit of 4 GPUs, \
-           or one without a number",
+           or one without a number. WARN: torchrun without `--nproc-per-node` and several GPUs",
     fails: "more-processes.yaml",
     passes: "good-job-accelerate.yaml",
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed], find),
@@ -14,6 +14,10 @@ pub(super) const RULE: Rule = Rule {
 
 fn find(call: &Call<'_>) -> Option<Check> {
     let Call { launch, container, .. } = call;
+    let place = if call.pods.maker == Maker::Slurm { "on a node" } else { "in a pod" };
+    if launch.tool == Tool::Torchrun && launch.processes.is_none() {
+        return one_process(call, place);
+    }
     let told = launch.processes.as_ref().filter(|_| !launch.by_rallypoint)?;
     let each: u64 = told.text.literal()?.parse().ok()?;
     if container.gpus_are_blank() {
@@ -21,7 +25,6 @@ fn find(call: &Call<'_>) -> Option<Check> {
             format!("{each} processes in a pod ({}), but the number of GPUs is empty: it has none", told.by);
         return Some(Check::fail(evidence, format!("nvidia.com/gpu: {each}")).at(call.at("resources")));
     }
-    let place = if call.pods.maker == Maker::Slurm { "on a node" } else { "in a pod" };
     let gpus = container.gpus().filter(|gpus| each > *gpus && *gpus > 0)?;
     let evidence = format!(
         "{each} processes {place} ({}), but it has {}: those without fail, and the others wait for them",
@@ -29,4 +32,15 @@ fn find(call: &Call<'_>) -> Option<Check> {
         counted(gpus, "GPU", "GPUs")
     );
     Some(Check::fail(evidence, "as many processes as GPUs").at(call.at("command")))
+}
+
+/// torchrun without a number starts one process.
+fn one_process(call: &Call<'_>, place: &str) -> Option<Check> {
+    let Call { launch, container, pods, .. } = call;
+    let is_told =
+        launch.by_rallypoint || launch.is_told_elsewhere || launch.command.open && pods.step.is_none();
+    let gpus = container.gpus().filter(|gpus| *gpus > 1 && !is_told)?;
+    let evidence =
+        format!("torchrun starts one process {place} (no --nproc-per-node), but it has {gpus} GPUs");
+    Some(Check::warn(evidence, format!("--nproc-per-node={gpus}")).at(call.at("command")))
 }
