@@ -33,6 +33,11 @@ impl<'m> Call<'m> {
         self.manifests.together(self.pods).any(|own| own.object == other.object)
     }
 
+    /// Whether variables that are not in the files may say what no flag does. Nobody sets PET_* for a script.
+    pub(crate) fn may_be_told(&self) -> bool {
+        self.launch.command.open && self.pods.step.is_none()
+    }
+
     /// The text of a variable that the launcher gets.
     pub(crate) fn variable(&self, name: &str) -> Option<&'m Text> {
         self.launch.command.variable(name)

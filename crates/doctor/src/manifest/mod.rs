@@ -5,13 +5,13 @@
 //! | module | what it is for |
 //! |---|---|
 //! | `objects` | files to documents and objects |
-//! | `pods` | the pods that each object makes |
-//! | `scripts` | launch scripts, and which nodes run what of them |
+//! | `pods` | what each object starts: the pods of its templates |
+//! | `scripts` | what each launch script starts: its steps, in the form of pods |
 //! | `given` | the values of their variables and fields |
 //! | `containers` | a container's variables and commands |
 //! | `launches` | how a container launches a training |
 //! | `names` | the meaning of a host name; selectors |
-//! | `jobs` | which pods train together |
+//! | `jobs` | which of them train together |
 //! | `meeting` | where the nodes of a launch meet |
 //! | `schemas` | what the published schemas reject |
 //! | `checks` | the checks, one a file |

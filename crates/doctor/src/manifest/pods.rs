@@ -1,4 +1,5 @@
-//! The pods that each object makes: their number, their names, and their values.
+//! What each object starts: how many, on which nodes, with which names and values. The pods of a template and
+//! the tasks of a step of a script have one form, so that each check is for both.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +68,7 @@ impl Step {
     }
 }
 
-/// The pods of one template, or those of them that do the same.
+/// The pods of one template, or the tasks of one step of a script, or those of them that do the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Pods {
     /// The number of the object.
@@ -105,7 +106,7 @@ pub(crate) struct Pods {
     pub(super) is_open: bool,
     /// Whether the place is the container itself.
     pub(super) is_container: bool,
-    /// How they run, if a script for Slurm starts them.
+    /// How they run, if a script starts them.
     pub(super) step: Option<Step>,
     pub(super) containers: Vec<Container>,
     pub(super) init_containers: Vec<Container>,

@@ -18,8 +18,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
         || !call.are_to_meet()
         || launch.is_told_elsewhere
         || launch.by_rallypoint
-        // Nobody sets PET_MASTER_ADDR for a script.
-        || launch.command.open && pods.step.is_none()
+        || call.may_be_told()
         || call.is_of_one_node()
         // An etcd client takes its address from its own configuration.
         || matches!(launch.backend, Backend::Other(_))

@@ -36,10 +36,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
 
 /// torchrun without a number starts one process.
 fn one_process(call: &Call<'_>, place: &str) -> Option<Check> {
-    let Call { launch, container, pods, .. } = call;
-    let is_told =
-        launch.by_rallypoint || launch.is_told_elsewhere || launch.command.open && pods.step.is_none();
-    let gpus = container.gpus().filter(|gpus| *gpus > 1 && !is_told)?;
+    let is_told = call.launch.by_rallypoint || call.launch.is_told_elsewhere || call.may_be_told();
+    let gpus = call.container.gpus().filter(|gpus| *gpus > 1 && !is_told)?;
     let evidence =
         format!("torchrun starts one process {place} (no --nproc-per-node), but it has {gpus} GPUs");
     Some(Check::warn(evidence, format!("--nproc-per-node={gpus}")).at(call.at("command")))

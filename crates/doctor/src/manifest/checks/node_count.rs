@@ -57,8 +57,7 @@ fn of_number(call: &Call<'_>) -> Option<Check> {
         None => counted(number, "pod", "pods"),
     };
     let Some(told) = &launch.nodes else {
-        // Nobody sets PET_NNODES for a script.
-        if total < 2 || launch.command.open && pods.step.is_none() || !pods.are_several() {
+        if total < 2 || call.may_be_told() || !pods.are_several() {
             return None;
         }
         let evidence =

@@ -11,7 +11,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(pods: &Pods, container: &Container) -> Option<Check> {
-    if !container.trains() || pods.step.is_some() {
+    if !container.trains() {
         return None;
     }
     let by_flag = |launch: &Launch| {
