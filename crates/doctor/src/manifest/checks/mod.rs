@@ -24,6 +24,7 @@ mod katib_trial;
 mod manifests;
 mod master_is_address;
 mod more_processes;
+mod mpi_slots;
 mod network_guess;
 mod network_policy_ports;
 mod no_launch;
@@ -165,25 +166,22 @@ pub(super) fn in_all(readings: &[Manifests]) -> Vec<Check> {
 pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
     ("do the pods find each other", &[
         &command_endpoint::RULE, &endpoint::RULE,
-       
         &endpoint_port::RULE, &selector_matches_none::RULE, &service_link::RULE, &no_subdomain::RULE,
         &not_ready_addresses::RULE, &init_waits::RULE, &network_policy_ports::RULE, &cluster_domain::RULE,
         &dns_policy::RULE, &master_is_address::RULE, &ft_host::RULE, &host_port::RULE,
     ]),
     ("can the pods be told apart, and do they agree", &[
-        &node_rank::RULE,
-        &node_count::RULE, &trains_alone::RULE, &agreement::RULE, &world_size::RULE, &more_processes::RULE,
-        &parallelism::RULE, &unset_variable::RULE, &run_id::RULE, &constant_run_id::RULE,
-        &object_name::RULE, &sbatch_ignored::RULE, &operator_variables::RULE,
+        &node_rank::RULE, &node_count::RULE, &trains_alone::RULE, &agreement::RULE, &world_size::RULE,
+        &more_processes::RULE, &mpi_slots::RULE, &parallelism::RULE, &unset_variable::RULE, &run_id::RULE,
+        &constant_run_id::RULE, &object_name::RULE, &sbatch_ignored::RULE, &operator_variables::RULE,
         &operator_rejects::RULE, &api_rejects::RULE, &unknown_field::RULE, &katib_trial::RULE,
     ]),
     ("the rest", &[
         &broken_line::RULE, &assignment_as_program::RULE, &flag_takes_script::RULE, &rdzv_conf_keys::RULE,
-        &flags_of_other_backend::RULE, &c10d_restarts::RULE,
-        &ranks_beside_torchrun::RULE, &sleep_as_synchronisation::RULE, &shared_memory::RULE,
-        &network_guess::RULE, &backoff_limit::RULE, &ordered_ready::RULE,
-        &sidecar::RULE, &yaml::RULE,
-        &duplicate_key::RULE, &template::RULE, &unknown_kind::RULE, &not_read::RULE, &no_launch::RULE,
+        &flags_of_other_backend::RULE, &c10d_restarts::RULE, &ranks_beside_torchrun::RULE,
+        &sleep_as_synchronisation::RULE, &shared_memory::RULE, &network_guess::RULE, &backoff_limit::RULE,
+        &ordered_ready::RULE, &sidecar::RULE, &yaml::RULE, &duplicate_key::RULE,
+        &template::RULE, &unknown_kind::RULE, &not_read::RULE, &no_launch::RULE,
         &skipped::RULE, &no_pods::RULE, &manifests::RULE,
     ]),
 ];
