@@ -1,12 +1,14 @@
 //! A command goes on in the next line only if the backslash is the last character. A blank or a comment
-//! behind it, or a line that is a comment, ends the command: its other flags become a command of their own.
+//! behind it, or a line that is a comment, ends the command, as does one without a backslash: its other flags
+//! become a command of their own.
 
 use super::prelude::*;
+use rallypoint_shell::{Surroundings, Variables, read};
 
 pub(super) const RULE: Rule = Rule {
     id: "broken-line",
-    sees: "FAIL: a blank or a comment behind the `\\` at the end of a line, or a line with a comment between \
-           the flags: torchrun does not get what follows",
+    sees: "FAIL: a blank or a comment behind the `\\` at the end of a line, no `\\` at all, or a line with a \
+           comment between the flags: torchrun does not get what follows",
     fails: "broken-line.sbatch",
     passes: "good-slurm.sbatch",
     find: Find::Files(find),
@@ -17,7 +19,8 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         let of_map = || object.value.get("data").into_iter().filter_map(Value::as_object).flatten();
         let scripts = of_map().filter_map(|(_, text)| text.as_str()).filter(|text| text.starts_with("#!"));
         let mut texts = object.script().into_iter().chain(scripts);
-        Some(check(texts.find_map(broken)?).at(object.place("-")))
+        let broken = texts.clone().find_map(broken).map(check).or_else(|| texts.find_map(unjoined));
+        Some(broken?.at(object.place("-")))
     };
     let of_container = |(pods, container): (&Pods, &Container)| {
         let found = container.argv.iter().find_map(|text| broken(text))?;
@@ -31,6 +34,26 @@ fn check((number, why, lost): (usize, &str, &str)) -> Check {
     let lost = lost.trim().trim_end_matches('\\').trim_end();
     let evidence = format!("line {number}: {why} ends the command there, and `{lost}` is not part of it");
     Check::fail(evidence, "nothing behind the backslash, and comments above the command")
+}
+
+/// Flags that stand where a program should.
+fn unjoined(text: &str) -> Option<Check> {
+    let file = |_: &str| None;
+    let surroundings =
+        Surroundings { variables: Variables::new(), open: true, file: &file, here: &[], choice: 0 };
+    // Elsewhere it may be a rest that nothing needs.
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let is_next = |flag: &str| {
+        let follows =
+            |two: &[&str]| two[1].starts_with(flag) && !two[0].is_empty() && !two[0].starts_with('#');
+        lines.windows(2).any(follows)
+    };
+    let flag = read(text, &[], surroundings).commands.into_iter().find_map(|command| {
+        let name = command.words.first()?.to_string().split('=').next()?.to_owned();
+        (name.starts_with("--") && is_next(&name)).then_some(name)
+    })?;
+    let evidence = format!("`{flag}` stands where a program should: the line before has no backslash");
+    Some(Check::fail(evidence, "a backslash at the end of each line but the last of a command"))
 }
 
 /// The first line that ends a command too early, by its number, and what the command loses.

@@ -26,7 +26,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
 
 fn of_launch(call: &Call<'_>) -> Option<Check> {
     let told = call.launch.port.as_ref()?;
-    let text = told.text.literal().filter(|text| !text.is_empty())?;
+    let text = told.text.literal().filter(|text| !text.is_empty() && !is_placeholder(text))?;
     // Another check says that each pod means itself.
     let is_own = call.launch.host.as_ref().is_some_and(|host| is_localhost(&host.text));
     let check = match text.trim().parse::<u16>() {

@@ -6,8 +6,8 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "operator-rejects",
     sees: "FAIL: a PyTorchJob with two Masters, or without a container `pytorch`; two tasks of a Volcano job \
-           with one name, or a `minAvailable` above their pods; a StatefulSet with \
-           `restartPolicy: OnFailure`, a Job without; `fieldPath: metadata.labels.rank`; a Deployment whose \
+           with one name, or a `minAvailable` above their pods; a RayJob with `ttlSecondsAfterFinished` and \
+           no `shutdownAfterJobFinishes`; a StatefulSet with `restartPolicy: OnFailure`, a Job without; `fieldPath: metadata.labels.rank`; a Deployment whose \
            selector is not for its pods; by the published schemas: `env` that is no list, `value: 8` in it \
            without quotes, a volume without a name, `imagePullPolicy: always`",
     fails: "bad-pytorchjob-container-name.yaml",
@@ -18,7 +18,9 @@ pub(super) const RULE: Rule = Rule {
             let paths: Vec<Check> = containers.filter_map(|own| field_path(pods, own)).collect();
             find(pods).into_iter().chain(paths)
         };
-        manifests.pods.iter().flat_map(of_pods).chain(schemas::rejected(manifests, false)).collect()
+        let of_ray = manifests.of_kind("RayJob").filter_map(ray_job);
+        let of_pods = manifests.pods.iter().flat_map(of_pods).chain(of_ray);
+        of_pods.chain(schemas::rejected(manifests, false)).collect()
     }),
 };
 
@@ -39,6 +41,22 @@ fn field_path(pods: &Pods, container: &Container) -> Option<Check> {
     let evidence = format!("`{path}` is no field that a pod can read: the API server rejects the object");
     let remedy = "metadata.labels['KEY'], metadata.annotations['KEY'], or the value itself";
     Some(Check::fail(evidence, remedy).at(pods.at(&container.at("env"))))
+}
+
+/// KubeRay's own validation: it can end only a cluster that it shuts down.
+fn ray_job(job: &Object) -> Option<Check> {
+    let spec = job.value.get("spec")?;
+    let ends = spec.get("shutdownAfterJobFinishes").is_some_and(|ends| *ends != Value::Bool(false));
+    let is_late = spec.get("ttlSecondsAfterFinished").and_then(Value::as_u64).is_some_and(|ttl| ttl > 0);
+    let is_suspended = spec.get("suspend") == Some(&Value::Bool(true));
+    let field = match () {
+        () if is_late => "ttlSecondsAfterFinished",
+        () if is_suspended => "suspend",
+        () => return None,
+    };
+    let evidence = format!("`{field}` without shutdownAfterJobFinishes: true: KubeRay refuses the RayJob");
+    let check = Check::fail(evidence, "shutdownAfterJobFinishes: true");
+    (!ends).then(|| check.at(job.place(&format!("spec.{field}"))))
 }
 
 fn find(pods: &Pods) -> Option<Check> {
@@ -65,7 +83,7 @@ fn find(pods: &Pods) -> Option<Check> {
     }
     let policy = pods.spec.get("restartPolicy").and_then(Value::as_str);
     let can_be = match pods.maker {
-        Maker::StatefulSet | Maker::Deployment => &["Always"][..],
+        Maker::StatefulSet | Maker::Deployment | Maker::LeaderWorkerSet => &["Always"][..],
         Maker::Job | Maker::IndexedJob => &["Never", "OnFailure"],
         // JobSet fills in what is missing.
         Maker::JobSet if policy.is_some() => &["Never", "OnFailure"],

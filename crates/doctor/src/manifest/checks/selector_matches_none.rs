@@ -24,7 +24,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
             let hosts = pods.launches().filter_map(|launch| Some(launch.host.as_ref()?.text.to_string()));
             let told = hosts.into_iter().any(|host| host.split('.').take(2).any(|label| label == name));
             let is_near = service.shares_namespace(pods.namespace.as_deref());
-            is_near && pods.train() && (told || pods.subdomain.as_ref() == Some(name))
+            is_near && (told && pods.train() || pods.subdomain.as_ref() == Some(name))
         };
         if manifests.pods.iter().find(uses).is_none() {
             continue;
