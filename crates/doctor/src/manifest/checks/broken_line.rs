@@ -44,9 +44,8 @@ fn unjoined(text: &str) -> Option<Check> {
     // Elsewhere it may be a rest that nothing needs.
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let is_next = |flag: &str| {
-        let follows =
-            |two: &[&str]| two[1].starts_with(flag) && !two[0].is_empty() && !two[0].starts_with('#');
-        lines.windows(2).any(follows)
+        let ends = |line: &str| !line.is_empty() && !line.starts_with('#') && !line.ends_with('\\');
+        lines.windows(2).any(|two| two[1].starts_with(flag) && ends(two[0]))
     };
     let flag = read(text, &[], surroundings).commands.into_iter().find_map(|command| {
         let name = command.words.first()?.to_string().split('=').next()?.to_owned();

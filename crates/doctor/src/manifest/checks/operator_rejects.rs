@@ -7,9 +7,10 @@ pub(super) const RULE: Rule = Rule {
     id: "operator-rejects",
     sees: "FAIL: a PyTorchJob with two Masters, or without a container `pytorch`; two tasks of a Volcano job \
            with one name, or a `minAvailable` above their pods; a RayJob with `ttlSecondsAfterFinished` and \
-           no `shutdownAfterJobFinishes`; a StatefulSet with `restartPolicy: OnFailure`, a Job without; `fieldPath: metadata.labels.rank`; a Deployment whose \
-           selector is not for its pods; by the published schemas: `env` that is no list, `value: 8` in it \
-           without quotes, a volume without a name, `imagePullPolicy: always`",
+           no `shutdownAfterJobFinishes`; a StatefulSet with `restartPolicy: OnFailure`, a Job without; \
+           `fieldPath: metadata.labels.rank`; a Deployment whose selector is not for its pods; by the \
+           published schemas: `env` that is no list, `value: 8` in it without quotes, a volume without a \
+           name, `imagePullPolicy: always`",
     fails: "bad-pytorchjob-container-name.yaml",
     passes: "good-pytorchjob.yaml",
     find: Find::Files(|manifests| {
