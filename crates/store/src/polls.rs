@@ -17,8 +17,10 @@ pub(super) struct Asks {
     read: Option<SlotId>,
     /// …and how often it has read the same one since.
     times: u8,
-    /// While it asks for one key again and again: when that was last told.
+    /// When it was last told to ask for one key again and again…
     told: Option<Timestamp>,
+    /// …and whether that it ends is to be told.
+    is_open: bool,
 }
 
 impl Asks {
@@ -42,7 +44,7 @@ impl Store {
         let Some(session) = self.session_mut(conn) else { return };
         if session.asks.read != Some(id) {
             (session.asks.read, session.asks.times) = (Some(id), 0);
-            if session.asks.told.take().is_some() {
+            if std::mem::take(&mut session.asks.is_open) {
                 fx.observe(Observed::PollEnds { conn, key: None });
             }
             return;
@@ -76,7 +78,7 @@ impl Store {
     /// A client has looked for keys, and they are there.
     #[inline]
     pub(super) fn looks_well(&mut self, conn: ConnId, keys: List<'_>, fx: &mut impl Effects) {
-        if self.session(conn).is_some_and(|session| session.asks.told.is_some()) {
+        if self.session_mut(conn).is_some_and(|session| std::mem::take(&mut session.asks.is_open)) {
             for key in keys.iter() {
                 fx.observe(Observed::PollEnds { conn, key: Some(key.into()) });
             }
@@ -85,7 +87,7 @@ impl Store {
 
     fn polls(&mut self, conn: ConnId, key: Box<[u8]>, number: Option<i64>, fx: &mut impl Effects) {
         let Some(session) = self.session_mut(conn).filter(|session| !session.is_probe) else { return };
-        session.asks.told = Some(session.heard);
+        (session.asks.told, session.asks.is_open) = (Some(session.heard), true);
         fx.observe(Observed::Polls { conn, key, number });
     }
 }
