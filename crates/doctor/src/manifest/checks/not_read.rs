@@ -6,7 +6,8 @@ use crate::manifest::pods::runtime;
 
 pub(super) const RULE: Rule = Rule {
     id: "not-read",
-    sees: "WARN: a script, or a TrainJob's runtime, that is not in these files",
+    sees: "WARN: a script, or a TrainJob's runtime, that is not in these files; a batch script in which \
+           torchrun stands and is never reached",
     fails: "bad-job-unread.yaml",
     passes: "good-configmap-script.yaml",
     find: Find::Files(find),
@@ -15,7 +16,9 @@ pub(super) const RULE: Rule = Rule {
 fn find(manifests: &Manifests) -> Vec<Check> {
     let of_runtime = manifests.objects.iter().filter_map(|object| without_runtime(manifests, object));
     let of_pods = manifests.pods.iter().flat_map(of_pods);
-    let of_scripts = manifests.objects.iter().filter_map(|object| by_hand(manifests, object));
+    let scripts = manifests.objects.iter();
+    let of_scripts =
+        scripts.filter_map(|object| by_hand(manifests, object).or_else(|| unreached(manifests, object)));
     of_scripts.chain(of_runtime).chain(of_pods).collect()
 }
 
@@ -31,6 +34,24 @@ fn by_hand(manifests: &Manifests, object: &Object) -> Option<Check> {
         let remedy = "give the file that starts it as well; `rallypoint doctor -- CMD` on the node";
         Check::warn(evidence, remedy).at(object.place("-"))
     })
+}
+
+/// A launcher that stands in a batch script, and that no command is found to start: behind an `exit`, or a
+/// condition.
+fn unreached(manifests: &Manifests, object: &Object) -> Option<Check> {
+    const LAUNCHERS: [&str; 4] =
+        ["torchrun", "accelerate launch", "torch.distributed.run", "torch.distributed.launch"];
+    let text = object.script()?;
+    let is_said = |pods: &Pods| pods.train() || pods.containers.iter().any(|own| !own.unread.is_empty());
+    if batch_system(text).is_none() || manifests.of_object(object.number).any(is_said) {
+        return None;
+    }
+    let lines = || text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let launcher = LAUNCHERS.iter().find(|launcher| lines().any(|line| line.contains(**launcher)))?;
+    let evidence = format!("`{launcher}` stands in it, and no command was found that starts it: not checked");
+    let remedy =
+        "fill in the variables that the script wants first; or `rallypoint doctor -- CMD` in the job";
+    Some(Check::warn(evidence, remedy).at(object.place("-")))
 }
 
 /// A TrainJob has only what its runtime has, and the runtime may be in another file.
