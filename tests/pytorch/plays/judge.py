@@ -205,8 +205,9 @@ class Judge:
                 self.find(at, f"nobody is called {name}: {said['text']}", f"{said['code']} {name}")
             return
         alive = [each for each in found if each.alive(at) and self.came(each) < at - GRACE and not each.was_frozen(at - SEEN, at)]
-        # A process that ends closes its connections first.
-        dead = [each for each in found if each.ended and each.ended < at + GRACE]
+        # A process that ends closes its connections first; one whose time-out has passed may need seconds to write its traceback.
+        gave_up = [each for each in found if each.code and not each.how and at - each.born >= job.plan.timeout]
+        dead = [each for each in found if each.ended and (each.ended < at + GRACE or each in gave_up)]
         frozen = [each for each in found if each.was_frozen(at - SEEN, at)]
         known_by = LATE if job.plan.relay else GRACE
         recently = any(each.born < at and (each.ended is None or at < each.ended + known_by) for each in found)
