@@ -17,6 +17,8 @@ const DEPTH: usize = 8;
 
 /// The turns of a loop that are read one by one.
 const TURNS: usize = 64;
+/// The turns of all loops of a script together: loops in loops multiply.
+const MOST_TURNS: usize = 1024;
 
 /// Reads a script.
 pub fn read(script: &str, positional: &[Text], surroundings: Surroundings<'_>) -> Reading {
@@ -67,6 +69,8 @@ pub(super) struct Shell<'a> {
     /// Whether something still runs in the background.
     has_others: bool,
     moment: usize,
+    /// The turns of loops that were read.
+    turns: usize,
     reading: Reading,
 }
 
@@ -92,6 +96,7 @@ impl<'a> Shell<'a> {
             background: 0,
             has_others: false,
             moment: 0,
+            turns: 0,
             reading: Reading::default(),
         }
     }
@@ -139,11 +144,12 @@ impl Shell<'_> {
         let variables = (*self.variables).clone();
         let surroundings =
             Surroundings { variables, open: self.open, file: self.file, here: self.here, choice: 0 };
-        let mut inner =
-            Shell { depth: self.depth.saturating_add(1), ..Shell::new(surroundings, &self.positional) };
+        let (depth, turns) = (self.depth.saturating_add(1), self.turns);
+        let mut inner = Shell { depth, turns, ..Shell::new(surroundings, &self.positional) };
         for list in &program.complete_commands {
             inner.list(list);
         }
+        self.turns = inner.turns;
         Some(inner.reading)
     }
 
@@ -228,7 +234,8 @@ impl Shell<'_> {
     /// Runs the body of a loop with each item, if these are known. Behind a `break` it may not run.
     fn turns(&mut self, name: &str, items: &[Text], body: &CompoundList) {
         let conditional = self.conditional;
-        if items.is_empty() || items.iter().any(|item| item.literal().is_none()) {
+        let are_too_many = self.turns.saturating_add(items.len().min(TURNS)) > MOST_TURNS;
+        if are_too_many || items.is_empty() || items.iter().any(|item| item.literal().is_none()) {
             let item = Text::unknown(format!("${name}"), false);
             return self.maybe(|shell| {
                 shell.set(name, item);
@@ -237,6 +244,7 @@ impl Shell<'_> {
             });
         }
         for item in items.iter().take(TURNS) {
+            self.turns = self.turns.saturating_add(1);
             let before = Rc::clone(&self.variables);
             let may_run = self.conditional > conditional;
             self.set(name, item.clone());

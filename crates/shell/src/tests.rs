@@ -167,3 +167,15 @@ fn what_cannot_be_read_is_said() {
         assert!(reading.unread.iter().any(|unread| unread.contains(word)), "{script}: {:?}", reading.unread);
     }
 }
+
+#[test]
+fn loops_in_loops_are_read_for_so_many_turns_and_no_more() {
+    let nested = |depth: usize| {
+        let (begin, end) = ("for i in {1..64}; do ".repeat(depth), "; done".repeat(depth));
+        read_script(&format!("{begin}x{end}"), &[]).commands.len()
+    };
+    assert_eq!(nested(1), 64);
+    assert!((1..5000).contains(&nested(6)), "{}", nested(6));
+    let beside = "for i in {1..64}; do y=$(for j in {1..64}; do for k in {1..64}; do z; done; done); x; done";
+    assert_eq!(read_script(beside, &[]).commands.len(), 64);
+}

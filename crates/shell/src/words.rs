@@ -353,9 +353,13 @@ impl Shell<'_> {
     }
 }
 
-/// The numbers from one to another, with blanks between them, as `seq` prints them.
+/// The numbers from one to another, with blanks between them, as `seq` prints them, if they are not too many.
 fn counted(first: &str, last: &str) -> Option<Text> {
+    const MOST: u16 = 1024;
     let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+    if last.saturating_sub(first) >= MOST {
+        return None;
+    }
     Some(Text::known((first..=last).map(|number| number.to_string()).collect::<Vec<_>>().join(" ")))
 }
 
