@@ -19,7 +19,7 @@ use super::told::Told;
 use super::watch::{Beside, Claim, Clash, Client, Foreign, GivenUp, Passed};
 use rallypoint_api::{RunKind, RunState, Seen, Severity, TimelineEvent};
 use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp, counted};
-use rallypoint_protocol::keys::Role;
+use rallypoint_protocol::keys::{Role, is_asked_for};
 use rallypoint_rendezvous::barrier::OpenBarrier;
 use rallypoint_store::is_slip;
 
@@ -224,8 +224,8 @@ impl Look<'_> {
         }
         for (port, (run, key), given_up) in due {
             let met = run.as_ref().and_then(|run| self.jobs.runs.get(run)?.world().last_met);
-            if given_up.again && met.is_some_and(|met| met >= given_up.at) {
-                // What they gave up on has come since, and all have met.
+            // What they gave up on has come since, and all have met; or it is told as one long wait.
+            if given_up.again && (is_asked_for(&key) || met.is_some_and(|met| met >= given_up.at)) {
                 continue;
             }
             let GivenUp { waited, who, more, again, beside, at } = given_up;
@@ -234,11 +234,7 @@ impl Look<'_> {
             let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
             let who = Names { shown, more, range: None };
             let (about, waited) = (ShownKey(&key).to_string(), Elapsed(waited));
-            let tries = match (again, who.count()) {
-                (false, _) => "",
-                (true, 1) => " and tries again",
-                (true, _) => " and try again",
-            };
+            let tries = if again { " to try again" } else { "" };
             // The one that must write it is named already.
             let missing = if missing.count() == 1 { Names::default() } else { missing };
             let writer = if_some(writer, |writer| format!("; it must come from {writer}"));

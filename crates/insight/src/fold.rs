@@ -14,7 +14,9 @@ use super::told::Told;
 use super::watch::{Claim, Clash, Client, GivenUp, Poll, Waiting};
 use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, RunId, ShownKey, Timestamp};
-use rallypoint_protocol::keys::{Address, AddressKind, KeyPattern, Leftover, RendezvousPart, Role, classify};
+use rallypoint_protocol::keys::{
+    Address, AddressKind, KeyPattern, Leftover, RendezvousPart, Role, classify, is_asked_for,
+};
 use rallypoint_store::{DropCause, Observed, WaitView};
 
 /// Connections tracked in one store.
@@ -51,8 +53,8 @@ impl Fold<'_> {
             Observed::Published { conn, key, address } => {
                 self.jobs.store(self.port).publishes(conn, &key, address.as_deref());
             }
-            Observed::Polls { conn, key, number } => {
-                self.jobs.store(self.port).polls(conn, key, number, self.at);
+            Observed::Polls { conn, key, number, waited } => {
+                self.jobs.store(self.port).polls(conn, key, number, waited, self.at);
             }
             Observed::PollEnds { conn, key } => self.jobs.store(self.port).poll_ends(conn, key.as_deref()),
             Observed::Dropped { key, cause } => self.dropped(&key, cause),
@@ -507,6 +509,9 @@ impl Fold<'_> {
         }
         if let Some(wait) = self.jobs.store(self.port).waits.get_mut(&conn) {
             wait.is_over = true;
+        }
+        if is_asked_for(&key) {
+            self.jobs.store(self.port).polls(conn, key.clone(), None, waited, self.at);
         }
         let topic = (run, key);
         let given_up = &self.jobs.store(self.port).given_up;

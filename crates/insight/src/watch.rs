@@ -11,7 +11,7 @@ use super::run::RunKey;
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{Role, debug_server_of, ends_with_its_agents, published_by};
-use rallypoint_store::WaitView;
+use rallypoint_store::{KeyPast, WaitView};
 
 /// What a store was opened for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,15 +140,17 @@ pub(super) struct Publisher {
     pub(super) gone: Option<Timestamp>,
 }
 
-/// What some ask for again and again.
+/// What some ask for again and again: they look whether it is there, or their waits end after a time-out.
 #[derive(Debug)]
 pub(super) struct Poll {
     /// The first and the last time that they were seen to, with the same result.
-    pub(super) since: Timestamp,
-    pub(super) last: Timestamp,
+    since: Timestamp,
+    last: Timestamp,
+    /// How long the first had waited then.
+    waited: Duration,
     /// What they read. `None` if the key is not there.
     pub(super) number: Option<i64>,
-    pub(super) who: BTreeSet<ConnId>,
+    who: BTreeSet<ConnId>,
 }
 
 impl Poll {
@@ -162,8 +164,14 @@ impl Poll {
         now.since(self.last) < Duration::from_millis(if Self::is_promised(key) { 10_000 } else { 2500 })
     }
 
+    /// Whether they wait each time, and do not only look whether it is there.
+    pub(super) fn is_wait(&self) -> bool {
+        const LOOKS: Duration = Duration::from_millis(500);
+        self.waited >= LOOKS
+    }
+
     /// Whether some still ask for it, and not only once.
-    pub(super) fn lasts(&self, key: &[u8], now: Timestamp) -> bool {
+    fn lasts(&self, key: &[u8], now: Timestamp) -> bool {
         const AGAIN: Duration = Duration::from_secs(1);
         self.is_recent(key, now) && (Self::is_promised(key) || self.last.since(self.since) >= AGAIN)
     }
@@ -353,15 +361,22 @@ impl StoreWatch {
         self.publishers.insert(name.into(), Publisher { conn, gone: None });
     }
 
-    /// A process asks for `key`, and has read this number there.
-    pub(super) fn polls(&mut self, conn: ConnId, key: Box<[u8]>, number: Option<i64>, now: Timestamp) {
+    /// A process asks for `key`, and has read this number there, or has waited for it in vain for so long.
+    pub(super) fn polls(
+        &mut self,
+        conn: ConnId,
+        key: Box<[u8]>,
+        number: Option<i64>,
+        waited: Duration,
+        now: Timestamp,
+    ) {
         const MOST: usize = 256;
         const SHOWN: usize = 64;
         self.polled.retain(|key, poll| poll.is_recent(key, now));
         if self.polled.len() >= MOST && !self.polled.contains_key(&key) {
             return;
         }
-        let new = || Poll { since: now, last: now, number, who: BTreeSet::new() };
+        let new = || Poll { since: now, last: now, waited, number, who: BTreeSet::new() };
         let poll = self.polled.entry(key).or_insert_with(new);
         if poll.number != number {
             *poll = new();
@@ -370,6 +385,31 @@ impl StoreWatch {
         if poll.who.len() < SHOWN {
             poll.who.insert(conn);
         }
+    }
+
+    /// What is asked for again and again, each time by one connection, as the waits that they are.
+    pub(super) fn asked_again(&self, now: Timestamp) -> impl Iterator<Item = (&[u8], &Poll, Waiting)> {
+        let lasting = self.polled.iter().filter(move |(key, poll)| poll.lasts(key, now));
+        lasting.flat_map(move |(key, poll)| {
+            let clients = poll.who.iter().filter_map(|conn| Some((*conn, self.clients.get(conn)?)));
+            clients.map(move |(conn, client)| {
+                let since = Timestamp(poll.since.0.saturating_sub(poll.waited));
+                let view = WaitView {
+                    conn,
+                    peer: client.peer,
+                    pid: client.pid,
+                    waited: now.since(since),
+                    barrier_size: None,
+                    keys: 1,
+                    missing: vec![key.clone()],
+                    similar: None,
+                    past: KeyPast::NotKnown,
+                    arrived: None,
+                    counted: None,
+                };
+                (&**key, poll, Waiting { since, view, is_over: false })
+            })
+        })
     }
 
     /// A process has found `key`; without one, it reads no more what it had read.
@@ -404,6 +444,10 @@ impl StoreWatch {
         const AT_ONCE: Duration = Duration::from_millis(500);
         self.waited.retain(|_, last| now.since(*last) < Self::QUIET);
         self.waited.extend(waits.values().map(|wait| ((wait.view.peer.ip(), wait.view.pid), now)));
+        for (conn, wait) in &waits {
+            let asked = wait.view.missing.first().and_then(|key| self.polled.get_mut(key));
+            asked.filter(|poll| poll.who.contains(conn)).into_iter().for_each(|poll| poll.last = now);
+        }
         let before = std::mem::replace(&mut self.waits, waits);
         // Where there are so many, not all are told.
         let has_ended = |conn| !self.waits.contains_key(conn) && self.clients.contains_key(conn);

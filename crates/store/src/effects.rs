@@ -87,8 +87,8 @@ pub enum Observed {
         /// The value of a debug server's key; of others it is not for us to know.
         address: Option<Bytes>,
     },
-    /// A client asks for a key again and again. This comes once a second; of a key that is not there also for
-    /// the first time.
+    /// A client asks for a key again and again. This comes once a second; of a key that is not there, or of
+    /// one that it has waited for in vain, also for the first time.
     Polls {
         /// The connection.
         conn: ConnId,
@@ -96,6 +96,8 @@ pub enum Observed {
         key: Box<[u8]>,
         /// The number that it has read there. `None` if the key is not there.
         number: Option<i64>,
+        /// How long it had waited for it. Zero if it has only looked.
+        waited: Duration,
     },
     /// A client that asked for a key again and again found it, or, if that was there, reads another.
     PollEnds {

@@ -301,11 +301,8 @@ impl Store {
             Request::MultiGet(keys) => return self.multi_get(conn, keys, now, fx),
             Request::MultiSet(pairs) => return self.multi_set(conn, pairs, fx),
             Request::CancelWait => {
-                if fx.observes()
-                    && !self.is_probe(conn)
-                    && let Some((key, since)) = self.awaited_job_key(conn)
-                {
-                    fx.observe(Observed::GaveUp { conn, key, waited: now.since(since) });
+                if fx.observes() && !self.is_probe(conn) {
+                    self.gives_up(conn, now, fx);
                 }
                 self.end_wait(conn);
                 fx.reply(Reply::WaitCancelled);

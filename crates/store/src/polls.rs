@@ -61,7 +61,7 @@ impl Store {
         let number = slot.value().and_then(|text| parse_counter(text));
         if let (Some(number), true) = (number, is_asked_for(slot.key())) {
             let key = slot.key().into();
-            self.polls(conn, key, Some(number), fx);
+            self.polls(conn, key, Some(number), Duration::ZERO, fx);
         }
     }
 
@@ -71,7 +71,21 @@ impl Store {
         if self.session(conn).is_some_and(|session| session.asks.is_due(session.heard))
             && let Some(key) = keys.iter().find(|key| is_asked_for(key) && !self.is_present(key))
         {
-            self.polls(conn, key.into(), None, fx);
+            self.polls(conn, key.into(), None, Duration::ZERO, fx);
+        }
+    }
+
+    /// A client has waited for a key that is not there, and has given up.
+    #[cold]
+    pub(super) fn waits_in_vain(
+        &mut self,
+        conn: ConnId,
+        key: Box<[u8]>,
+        waited: Duration,
+        fx: &mut impl Effects,
+    ) {
+        if self.session(conn).is_some_and(|session| session.asks.is_due(session.heard)) {
+            self.polls(conn, key, None, waited, fx);
         }
     }
 
@@ -85,9 +99,16 @@ impl Store {
         }
     }
 
-    fn polls(&mut self, conn: ConnId, key: Box<[u8]>, number: Option<i64>, fx: &mut impl Effects) {
+    fn polls(
+        &mut self,
+        conn: ConnId,
+        key: Box<[u8]>,
+        number: Option<i64>,
+        waited: Duration,
+        fx: &mut impl Effects,
+    ) {
         let Some(session) = self.session_mut(conn).filter(|session| !session.is_probe) else { return };
         (session.asks.told, session.asks.is_open) = (Some(session.heard), true);
-        fx.observe(Observed::Polls { conn, key, number });
+        fx.observe(Observed::Polls { conn, key, number, waited });
     }
 }

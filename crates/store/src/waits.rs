@@ -2,11 +2,12 @@
 //! keys are missing. The code that makes a key appear or disappear tells the waiters of that key, and no
 //! others.
 
-use super::keyspace::Looked;
+use super::keyspace::{Looked, Slot};
 use super::slot::SlotId;
 use super::waiters::{Ended, RegistrationId, Wait, WaitOn};
-use super::{Effects, Store};
+use super::{Effects, Observed, Store};
 use rallypoint_protocol::ids::{ConnId, Timestamp};
+use rallypoint_protocol::keys::is_asked_for;
 
 #[expect(
     clippy::arithmetic_side_effects,
@@ -155,17 +156,22 @@ impl Store {
         self.ended.iter().any(|ended| ended.conn == conn)
     }
 
-    /// The first missing key of PyTorch that `conn` waits for, and since when. In a huge wait it may not be
-    /// found.
-    pub(super) fn awaited_job_key(&self, conn: ConnId) -> Option<(Box<[u8]>, Timestamp)> {
-        let wait = self.session(conn)?.wait.as_ref()?;
-        if matches!(wait.on, WaitOn::Barrier { .. }) {
-            return None;
-        }
+    /// A client gives up. With a key that is of no job it may well try again: it is told as one that polls. In
+    /// a huge wait a missing key may not be found.
+    pub(super) fn gives_up(&mut self, conn: ConnId, now: Timestamp, fx: &mut impl Effects) {
+        let wait = self.session(conn).and_then(|session| session.wait.as_ref());
+        let Some(wait) = wait.filter(|wait| !matches!(wait.on, WaitOn::Barrier { .. })) else { return };
+        let waited = now.since(wait.since);
         let some = self.registrations_of(conn).iter().take(Self::KEYS_AT_ONCE);
         let mut slots = some.map(|&id| self.keys.slot(self.registrations.get(id).slot));
-        let slot = slots.find(|slot| slot.record.is_some() && !slot.is_present())?;
-        Some((slot.key().into(), wait.since))
+        let is_told = |slot: &&Slot| slot.record.is_some() || is_asked_for(slot.key());
+        let Some(slot) = slots.find(|slot| !slot.is_present() && is_told(slot)) else { return };
+        let (key, is_of_job) = (slot.key().into(), slot.record.is_some());
+        if is_of_job {
+            fx.observe(Observed::GaveUp { conn, key, waited });
+        } else {
+            self.waits_in_vain(conn, key, waited, fx);
+        }
     }
 
     /// Since when `conn` has an outstanding WAIT or BARRIER, if it has one.

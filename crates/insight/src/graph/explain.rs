@@ -118,7 +118,6 @@ impl Graph<'_> {
                 Some((Some(key), finding.seen(waits)))
             })
             .chain(self.of_unknown_keys())
-            .chain(self.of_polls())
             .chain(self.of_dropped_states())
             .chain(self.of_answered())
             .chain(self.hosts_of_no_run())

@@ -9,12 +9,11 @@ use super::wanted::{ExpectedWriter, wanted};
 use crate::presence::{Presence, Sighting, Waits};
 use crate::reason::rules::RESET;
 use crate::reason::words::{SLIP, has, have_waited, if_some};
-use crate::reason::{Code, Evidence, Finding, Names, Reason};
+use crate::reason::{Code, Finding, Names, Reason};
 use crate::run::{Meeting, RunKey, TrackedRun};
 use crate::watch::{Beside, Client, Passed, Poll, Waiting, process};
-use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
-use rallypoint_protocol::keys::{KeyPattern, below_own_prefix, classify, published_by};
+use rallypoint_protocol::keys::{KeyPattern, below_own_prefix, classify, is_asked_for, published_by};
 use rallypoint_store::KeyPast;
 
 /// Why a key of a program is not there.
@@ -77,32 +76,38 @@ fn barrier_of(key: &[u8], size: Option<i64>) -> Option<String> {
 }
 
 impl Graph<'_> {
-    /// Waits for keys that tell no writer: those of a program, of groups below a prefix of its own, and the
-    /// messages of groups without `init_process_group`.
+    /// Waits for keys that tell no writer: those of a program, of groups below a prefix of its own, the
+    /// messages of groups without `init_process_group`; and what some ask for again and again. Beside a job a
+    /// program may well look at its own keys now and then, and a client that is no known member knows best
+    /// why it waits.
     pub(super) fn of_unknown_keys(&self) -> Vec<(Option<RunKey>, Finding)> {
         const MOST: usize = 64;
-        let is_own = |key: &[u8]| {
-            let is_unknown = matches!(classify(key), None | Some(KeyPattern::Unknown | KeyPattern::Message));
-            is_unknown || below_own_prefix(key).is_some()
-        };
-        let mut by_key: BTreeMap<&[u8], Vec<(Option<ConnId>, &Waiting)>> = BTreeMap::new();
+        let is_message = |key: &[u8]| matches!(classify(key), Some(KeyPattern::Message));
+        let is_known = |key: &[u8]| below_own_prefix(key).is_some() || Poll::is_promised(key);
+        let is_programs = |key: &[u8]| matches!(classify(key), None | Some(KeyPattern::Unknown));
         let has_job = self.has_job();
-        for wait in self.store.waits.values() {
-            let Some(key) = wait.view.missing.first().filter(|key| is_own(key)) else { continue };
-            let is_told = !has_job || below_own_prefix(key).is_some();
-            let waiter = self.member(wait).or_else(|| is_told.then_some(wait.view.conn));
-            by_key.entry(key).or_default().push((waiter, wait));
+        let again = self.store.asked_again(self.now).filter(|(key, poll, _)| {
+            !has_job || poll.is_wait() || Poll::is_promised(key) || !is_programs(key)
+        });
+        let again: Vec<Waiting> = again.map(|(.., wait)| wait).collect();
+        let mut by_key: BTreeMap<&[u8], Vec<(Option<ConnId>, &Waiting)>> = BTreeMap::new();
+        for wait in self.store.waits.values().chain(&again) {
+            let Some(key) = wait.view.missing.first() else { continue };
+            if is_asked_for(key) || is_message(key) || is_known(key) {
+                let is_told = !has_job || is_known(key);
+                let waiter = self.member(wait).or_else(|| is_told.then_some(wait.view.conn));
+                by_key.entry(key).or_default().push((waiter, wait));
+            }
         }
         let mut found = Vec::new();
         for (key, waits) in by_key {
-            // A client that is no known member of a job knows best why it waits.
             let mut by_run: BTreeMap<Option<&RunKey>, Vec<(ConnId, &Waiting)>> = BTreeMap::new();
             for (member, wait) in waits.iter().filter_map(|(member, wait)| Some(((*member)?, *wait))) {
                 let run = self.store.clients.get(&member).and_then(|client| client.run.as_ref());
-                by_run.entry(run).or_default().push((member, wait));
+                by_run.entry(run.filter(|_| !Poll::is_promised(key))).or_default().push((member, wait));
             }
             let found_here = by_run.into_iter().filter_map(|(run, members)| {
-                Some((run.cloned(), self.unknown_key(key, run, members, &waits)?))
+                Some((run.cloned(), self.unknown_key(key, run, members, &waits, &again)?))
             });
             found.extend(found_here);
             if found.len() >= MOST {
@@ -110,48 +115,6 @@ impl Graph<'_> {
             }
         }
         found
-    }
-
-    /// What some ask for again and again. Beside a job a program may well look at its own keys now and then.
-    pub(super) fn of_polls(&self) -> Vec<(Option<RunKey>, Finding)> {
-        let has_job = self.has_job();
-        let found = self.store.polled.iter().filter_map(|(key, poll)| {
-            let publisher = published_by(key);
-            let is_promised = Poll::is_promised(key);
-            let is_own = matches!(classify(key), None | Some(KeyPattern::Unknown)) && !is_promised;
-            if !poll.lasts(key, self.now) || has_job && is_own {
-                return None;
-            }
-            let there = || poll.who.iter().filter_map(|conn| Some((conn, self.store.clients.get(conn)?)));
-            let run = there().next()?.1.run.clone().filter(|_| publisher.is_none());
-            let who = Names::of(there().map(|(conn, client)| match self.store.published_name(*conn) {
-                Some(name) => format!("agent {name} ({})", client.label()),
-                None => self.who(*conn),
-            }));
-            let gone = publisher.and_then(|name| self.store.publishers.get(name)?.gone);
-            let absence = match (gone, poll.number) {
-                (Some(gone), _) => Absence::WriterGone(Elapsed(self.now.since(gone))),
-                (None, Some(number)) => Absence::Is(number),
-                (None, None) => Absence::NotWritten,
-            };
-            let (about, waited) = (ShownKey(key).to_string(), Elapsed(self.now.since(poll.since)));
-            let asks = there().map(|(_, client)| Evidence {
-                key: Some(about.clone()),
-                ..client.evidence(Seen::Waits, poll.since)
-            });
-            let evidence: Vec<_> = asks.collect();
-            let (ended, others) =
-                if is_promised { Default::default() } else { self.outside(key, poll.since) };
-            let reason = if is_promised && publisher.is_none() {
-                let what =
-                    format!("an agent that leads them (is_host=1): {who} ask for `{about}`, {absence}");
-                in_group(&what, &who, waited, &ended, &others)
-            } else {
-                for_key(&about, &who, waited, absence, None).ended(&ended).others(&others)
-            };
-            Some((run, Finding::new(reason, about, poll.since).seen(evidence)))
-        });
-        found.collect()
     }
 
     /// Whether keys show a job here: agents, ranks, or processes that meet without telling their ranks.
@@ -173,10 +136,10 @@ impl Graph<'_> {
         run: Option<&RunKey>,
         mut members: Vec<(ConnId, &Waiting)>,
         waits: &[(Option<ConnId>, &Waiting)],
+        again: &[Waiting],
     ) -> Option<Finding> {
         let rank = |conn: &ConnId| self.store.clients.get(conn).and_then(|client| client.rank);
         members.sort_by_key(|(conn, wait)| (rank(conn), *conn, wait.since));
-        let size = members.first()?.1.view.barrier_size;
         let since = members.iter().map(|(_, wait)| wait.since).min()?;
         let waited = Elapsed(self.now.since(since));
         let about = ShownKey(key).to_string();
@@ -187,12 +150,16 @@ impl Graph<'_> {
             let process = wait.view.pid.filter(|_| run.is_none()).map(|pid| (wait.view.peer.ip(), pid));
             process.is_none_or(|process| processes.insert(process))
         });
-        let who = Names::of_some(&members, |(conn, wait)| {
-            let is_known = self.store.clients.contains_key(conn);
-            if is_known { self.who(*conn) } else { process(wait.view.pid, wait.view.peer) }
+        let who = Names::of_some(&members, |(conn, wait)| match self.store.clients.get(conn) {
+            Some(client) => match self.store.published_name(*conn) {
+                Some(name) => format!("agent {name} ({})", client.label()),
+                None => self.who(*conn),
+            },
+            None => process(wait.view.pid, wait.view.peer),
         });
         let run = run.and_then(|run| self.runs.get(run));
-        let first = members.first()?.0;
+        let &(first, wait) = members.first()?;
+        let (size, arrived) = (wait.view.barrier_size, wait.view.arrived);
         let of_run = run.filter(|_| self.has_job()).map(|run| (run, self.meeting(first, run)));
         // Whatever their runs: they may be told apart only for a moment.
         let there: HashSet<ConnId> = waits.iter().filter_map(|(member, _)| *member).collect();
@@ -201,8 +168,10 @@ impl Graph<'_> {
                 (self.ended_ranks(run, meeting), self.others(run, meeting, &there))
             }
             Some((run, meeting)) => (self.ended_ranks(run, meeting), Names::default()),
-            None => self.outside(key, since),
+            None if self.has_job() || Poll::is_promised(key) => Default::default(),
+            None => self.outside(waits, since, again),
         };
+        let publisher = published_by(key);
         let reason = if let Some((prefix, address)) = below_own_prefix(key) {
             let others = self.store.waits.values();
             let mut others = others.filter_map(|wait| below_own_prefix(wait.view.missing.first()?));
@@ -218,15 +187,20 @@ impl Graph<'_> {
             let size = size.and_then(|size| u32::try_from(size).ok());
             let of = if_some(size, |size| format!(" of {size}"));
             let waits = have_waited(who.count());
-            let arrived = members.first()?.1.view.arrived;
             let reached =
                 if_some(arrived, |arrived| format!(", which {arrived} {} reached", has(arrived as usize)));
             let text = format!("{who} {waits} {waited} at the barrier `{barrier}`{of}{reached}");
             Code::WaitingAtBarrier.says(text)
+        } else if Poll::is_promised(key) && publisher.is_none() {
+            let what = format!("an agent that leads them (is_host=1): {who} ask for `{about}`");
+            in_group(&what, &who, waited, &ended, &others)
         } else {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
             let similar = similar.map(|key| ShownKey(key).to_string());
-            let absence = self.absence(members.first()?.1, run);
+            let gone = publisher.and_then(|name| self.store.publishers.get(name)?.gone);
+            let gone = gone.map(|at| Absence::WriterGone(Elapsed(self.now.since(at))));
+            let number = self.store.polled.get(key).and_then(|poll| poll.number).map(Absence::Is);
+            let absence = gone.or(number).unwrap_or_else(|| self.absence(wait, run));
             for_key(&about, &who, waited, absence, similar)
         };
         let reason = reason.held(&who).ended(&ended).others(&others);
@@ -236,28 +210,25 @@ impl Graph<'_> {
 
     /// Outside of jobs: the processes that have ended while others waited, or just before, and those that are
     /// connected and do not wait with them.
-    fn outside(&self, key: &[u8], since: Timestamp) -> (Names, Names) {
-        if self.has_job() {
-            return Default::default();
-        }
-        let waits =
-            self.store.waits.values().filter(|wait| wait.view.missing.first().is_some_and(|it| **it == *key));
-        let polled = || self.store.polled.iter().filter(|(key, poll)| poll.lasts(key, self.now));
-        let polls = polled().find(|(it, _)| ***it == *key).into_iter().flat_map(|(_, poll)| &poll.who);
-        let polls = polls.filter_map(|conn| self.store.clients.get(conn)).map(|it| (it.peer.ip(), it.pid));
+    fn outside(
+        &self,
+        waits: &[(Option<ConnId>, &Waiting)],
+        since: Timestamp,
+        again: &[Waiting],
+    ) -> (Names, Names) {
         let waiting: HashSet<_> =
-            waits.map(|wait| (wait.view.peer.ip(), wait.view.pid)).chain(polls).collect();
+            waits.iter().map(|(_, wait)| (wait.view.peer.ip(), wait.view.pid)).collect();
         let is_other = |(_, client): &(&ConnId, &Client)| !waiting.contains(&(client.peer.ip(), client.pid));
         let others = self.store.clients.iter().filter(is_other).map(|(&conn, it)| (it.label(), conn));
         let others: BTreeMap<String, ConnId> = others.collect();
         let ended = self.passed_since(since).map(|Passed { closed, .. }| {
             format!("{} ({})", closed.who, Sighting::at(Presence::Closed, closed.at).says(self.now))
         });
-        let polled_by = |conn| {
-            let asks = polled().find(|(_, poll)| poll.who.contains(&conn))?;
-            Some(Sighting::connected(None, Waits::ForKey(ShownKey(asks.0).to_string())))
+        let asks_again = |conn| {
+            let wait = again.iter().find(|wait| wait.view.conn == conn)?;
+            Some(Sighting::connected(None, Waits::ForKey(ShownKey(wait.view.missing.first()?).to_string())))
         };
-        let others = Names::of_some(others, |(label, conn)| match polled_by(conn) {
+        let others = Names::of_some(others, |(label, conn)| match asks_again(conn) {
             Some(seen) => format!("{label} ({})", seen.says(self.now)),
             None => self.elsewhere_doing(&label, conn, None),
         });

@@ -136,14 +136,6 @@ impl Graph<'_> {
                 return self.cycle(&path[from..], run);
             }
             path.push(at);
-            if matches!(next.writer, ExpectedWriter::Node(_)) && Self::is_copy(at, run) {
-                let seen = match self.find(run, start, &next) {
-                    Some(Found::Gone(gone)) => Sighting::at(Presence::Closed, gone),
-                    Some(Found::There(conn)) => self.idle(conn),
-                    None => Presence::Unknown.into(),
-                };
-                return root(next, seen.but(But::MetBefore));
-            }
             let is_past = next.is_of_another_round(run);
             if let Some(but) = run.filter(|_| !is_past).and_then(|run| Self::without_ranks(run, key)) {
                 return root(next, Sighting::idle(None).but(but));

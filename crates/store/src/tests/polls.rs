@@ -7,7 +7,10 @@ use crate::Observed;
 fn told(world: &World) -> Vec<String> {
     let shown = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
     let told = world.observed().into_iter().filter_map(|observed| match observed {
-        Observed::Polls { key, number, .. } => Some(format!("{} {number:?}", shown(&key))),
+        Observed::Polls { key, number, waited, .. } if waited.is_zero() => {
+            Some(format!("{} {number:?}", shown(&key)))
+        }
+        Observed::Polls { key, waited, .. } => Some(format!("{} after {waited:?}", shown(&key))),
         Observed::PollEnds { key, .. } => Some(format!("ends {:?}", key.map(|key| shown(&key)))),
         _ => None,
     });
@@ -33,6 +36,20 @@ fn who_looks_for_a_key_is_told_once_a_second_until_it_is_there() {
     other.set("done", "1");
     assert!(one.check(&["done"]));
     assert_eq!(told(&world), ["ends Some(\"done\")"]);
+}
+
+#[test]
+fn who_waits_in_vain_for_a_key_of_a_program_is_told_with_how_long() {
+    let (world, one, _) = two();
+    for _ in 0..3 {
+        assert!(!one.wait(&["table"]));
+        world.pass(2);
+        one.cancel();
+    }
+    assert_eq!(told(&world), ["table after 2s"; 3]);
+    assert!(!one.wait(&["/default_pg/0//cpu//0/1"]));
+    one.cancel();
+    assert!(told(&world).is_empty(), "that is told as giving up");
 }
 
 #[test]
