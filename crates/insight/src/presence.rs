@@ -167,8 +167,7 @@ impl Display for But {
                 "it makes its process group for time number {made}, and those who wait for it for time \
                  number {asked}"
             ),
-            Self::NotCounted { nodes: 1 } => f.write_str("node rank 0 counts on 1 node"),
-            Self::NotCounted { nodes } => write!(f, "node rank 0 counts on {nodes} nodes"),
+            Self::NotCounted { nodes } => write!(f, "node rank 0 counts on {}", Place::Node.count(*nodes)),
             Self::EndedBefore(ago) => write!(f, "not seen since the run ended {ago} ago"),
             Self::RoundOver { how: Some(how) } => write!(f, "that round is over: {how}"),
             Self::RoundOver { how: None } => f.write_str("that was in another round, which the run has left"),

@@ -166,8 +166,7 @@ impl Poll {
 
     /// Whether they wait each time, and do not only look whether it is there.
     pub(super) fn is_wait(&self) -> bool {
-        const LOOKS: Duration = Duration::from_millis(500);
-        self.waited >= LOOKS
+        self.waited >= Duration::from_millis(500)
     }
 
     /// Whether some still ask for it, and not only once.
