@@ -58,10 +58,13 @@ struct Entry {
 }
 
 impl Entry {
-    /// How important it is: of what is more than good to know, what holds comes before what has happened.
+    /// How important it is: of what is more than good to know, what holds, and what keeps processes apart for
+    /// good, comes before what has happened.
     fn rank(&self) -> (bool, bool, Severity, Timestamp) {
-        let severity = self.reason.severity;
-        (severity > Severity::Info, self.until.is_none(), severity, self.since)
+        use Code::{DuplicateRank, NnodesDiffer, TwoJobs, WorldSizesDiffer};
+        let Reason { severity, code, .. } = self.reason;
+        let is_apart = matches!(code, DuplicateRank | NnodesDiffer | TwoJobs | WorldSizesDiffer);
+        (severity > Severity::Info, self.until.is_none() || is_apart, severity, self.since)
     }
 }
 

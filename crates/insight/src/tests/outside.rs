@@ -12,9 +12,7 @@ fn who_is_of_no_job_is_told_or_left_alone() {
         "
 = a program waits for a key that nobody writes
 come 1 801; set 1 data_ready; come 2 802; wait 2 data_redy; pass 6
-says data_redy
-says data_ready
-says 802
+says data_redy | data_ready | 802
 = two programs wait for each other
 come 1 801; wait 1 from_b; come 2 802; wait 2 from_a; pass 6
 says not there: process 802 at 10.0.0.2 (connected, waits for `from_a`)
@@ -26,8 +24,7 @@ nowhere not there:
 = a process does not come to a barrier of programs, and one ended long before
 for 1..5: come % 800+%
 leave 4; pass 90; add 1,2 /ckpt/num_members; wait 1,2 /ckpt/last_member; pass 6
-says process 801 at 10.0.0.1 and process 802 at 10.0.0.2 have waited up to | at the barrier `/ckpt`, which 2
-says not there: process 803 at 10.0.0.3 (connected
+says process 801 at 10.0.0.1 and process 802 at 10.0.0.2 have waited up to | at the barrier `/ckpt`, which 2 | not there: process 803 at 10.0.0.3 (connected
 nowhere gone:
 = programs use different prefixes
 for 1..4: come % 800+%
@@ -58,9 +55,7 @@ nowhere gave up
 = a group of vLLM waits for a message
 for 1..4: come % 800+%
 wait 1,2 /broadcast_from/0/3; pass 6
-says not there: process 803 at 10.0.0.3 (connected
-says /broadcast_from/0/3
-says 801
+says not there: process 803 at 10.0.0.3 (connected | /broadcast_from/0/3 | 801
 says 802
 = programs look again and again for a key, and another reads how many have come
 for 1..4: come % 800+%
@@ -92,17 +87,13 @@ nowhere process 802 at 10.0.0.2 (connected, asked last 0.4 s ago, waits
 come 1 801; set 1 /nixl/agents/metadata/decode-0/NULL_AGENT
 6x ask 1 /nixl/agents/metadata/prefill-0/NULL_AGENT; pass 1
 pass 6
-says agent decode-0
-says prefill-0
-says does not exist
+says agent decode-0 | prefill-0 | does not exist
 = an agent of NIXL asks for one that has ended
 come 1 801; set 1 /nixl/agents/metadata/decode-0/NULL_AGENT
 come 2 802; set 2 /nixl/agents/metadata/prefill-0/NULL_AGENT; leave 2; pass 70
 6x ask 1 /nixl/agents/metadata/prefill-0/NULL_AGENT; pass 1
 pass 6
-says agent decode-0
-says prefill-0
-says closed
+says agent decode-0 | prefill-0 | closed
 = an agent of NIXL asks for one that comes
 come 1 801; set 1 /nixl/agents/metadata/decode-0/NULL_AGENT
 2x ask 1 /nixl/agents/metadata/prefill-0/NULL_AGENT; pass 1
@@ -113,9 +104,7 @@ pass 6; quiet
 for 1,2: come % 800+%; add % /ft_rendezvous_barrier:job:join_count_0
 6x ask 1 /ft_rendezvous_barrier:job:shutdown; pass 1
 pass 6
-says job
-says 801
-says /ft_rendezvous_barrier:job:shutdown
+says job | 801 | /ft_rendezvous_barrier:job:shutdown
 = an agent that comes later leads it
 come 1 801; add 1 /ft_rendezvous_barrier:job:join_count_0
 2x ask 1 /ft_rendezvous_barrier:job:shutdown; pass 1

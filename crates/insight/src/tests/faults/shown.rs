@@ -20,6 +20,16 @@ fn an_explanation_says_how_sure_it_is() {
 }
 
 #[test]
+fn what_keeps_nodes_apart_is_said_before_who_is_missing() {
+    let mut lab = Lab::soon();
+    lab.static_node(0, "job", 0, 2);
+    lab.static_node(1, "job", 0, 2);
+    lab.pass(8.0);
+    let shown: Vec<_> = lab.run("job").explanations.into_iter().map(|said| said.code).collect();
+    assert_eq!(shown[..2], ["duplicate_rank", "nodes_missing"]);
+}
+
+#[test]
 fn an_explanation_carries_its_evidence() {
     let mut lab = Lab::soon();
     gather(&mut lab, &[0, 1], 3);
