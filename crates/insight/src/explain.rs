@@ -18,7 +18,7 @@ use super::summary::summary;
 use super::told::Told;
 use super::watch::{Beside, Claim, Clash, Client, Foreign, GivenUp, Passed};
 use rallypoint_api::{RunKind, RunState, Seen, Severity, TimelineEvent};
-use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp, counted};
+use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp, counted};
 use rallypoint_protocol::keys::{Role, is_asked_for};
 use rallypoint_rendezvous::barrier::OpenBarrier;
 use rallypoint_store::is_slip;
@@ -473,33 +473,22 @@ impl Look<'_> {
         }
     }
 
-    /// Runs that gather in one store under ids that differ by a slip, or that would be complete together, may
-    /// be one job.
+    /// Runs that gather in one store under ids that differ by a slip, or in one store or under one id and
+    /// would make no more than one together, may be one job.
     fn join_halves(&self, held: &mut [Held]) {
         let gathers = |run: &&TrackedRun| run.state() == RunState::Joining && run.joined() > 0;
-        let gathering: Vec<_> = self.jobs.runs.values().filter(gathers).collect();
-        // Each id is compared with each other.
-        let near = if gathering.len() <= MOST_COMPARED { &gathering[..] } else { &[] };
-        let wholes = self.wholes(&gathering);
+        let mut gathering: Vec<_> = self.jobs.runs.values().filter(gathers).collect();
+        // Each is compared with each other.
+        gathering.truncate(MOST_COMPARED);
         let lacks_node = |held: &&mut Held| {
             let reason = &held.finding.reason;
             reason.code == Code::NodesMissing || reason.lacks_node
         };
         for held in held.iter_mut().filter(lacks_node) {
             let Some(run) = held.run.as_ref().and_then(|key| self.jobs.runs.get(key)) else { continue };
-            let is_other = |other: &&&TrackedRun| other.key() != run.key();
-            let is_near = |other: &&&TrackedRun| {
-                let ids = run.key().id().zip(other.key().id());
-                run.key().port() == other.key().port()
-                    && ids.is_some_and(|(one, other)| is_slip(one.as_bytes(), other.as_bytes()))
-            };
-            let near = near.iter().filter(is_near);
-            let whole = wholes.iter().find(|parts| parts.iter().any(|part| part.key() == run.key()));
-            let parts: BTreeMap<_, _> = near
-                .chain(whole.into_iter().flatten().filter(is_other))
-                .map(|run| (run.key(), run))
-                .collect();
-            let others = Names::of(parts.into_values().map(|part| {
+            let parts =
+                gathering.iter().filter(|other| other.key() != run.key() && self.may_be_one(run, other));
+            let others = Names::of(parts.map(|part| {
                 let there = part.participants().filter(|node| node.is_there()).map(|node| node.name.clone());
                 let port = part.key().port().filter(|port| held.store.is_some_and(|store| store != *port));
                 let port = port.map_or_else(String::new, |port| format!(" on port {port}"));
@@ -509,48 +498,26 @@ impl Look<'_> {
         }
     }
 
-    /// Runs of one kind that gather, with several ids in one store, or with one id in several: each of these
-    /// groups has as many nodes as each of its runs expects, and static ones have each node rank once.
-    fn wholes<'r>(&self, gathering: &[&'r TrackedRun]) -> Vec<Vec<&'r TrackedRun>> {
-        #[derive(PartialEq, Eq, PartialOrd, Ord)]
-        enum Shared<'r> {
-            Store(Option<u16>),
-            Id(&'r RunId),
-        }
-        let mut groups: BTreeMap<(&str, Shared<'_>, u32), Vec<&TrackedRun>> = BTreeMap::new();
-        let mut without_number = Vec::new();
-        for &run in gathering {
-            let key = run.key();
-            match run.expected(&self.jobs.plan(key)) {
-                Some(expected) => {
-                    let shared = [Some(Shared::Store(key.port())), key.id().map(Shared::Id)];
-                    for shared in shared.into_iter().flatten() {
-                        groups.entry((run.kind().name(), shared, expected.min)).or_default().push(run);
-                    }
-                }
-                // Only the node with rank 0 tells how many there are.
-                None if run.kind() == RunKind::Static => without_number.push(run),
-                None => {}
-            }
-        }
-        for ((kind, shared, nodes), parts) in &mut groups {
-            let is_whole = if *kind == RunKind::Static.name() {
-                parts.extend(without_number.iter().filter(|run| match shared {
-                    Shared::Store(port) => run.key().port() == *port,
-                    Shared::Id(id) => run.key().id() == Some(*id),
-                }));
-                let mut ranks: Vec<u32> =
-                    parts.iter().flat_map(|run| run.round().roles.iter().copied()).collect();
-                ranks.sort_unstable();
-                ranks.into_iter().eq(0..*nodes)
-            } else {
-                parts.iter().map(|run| run.joined()).sum::<u32>() == *nodes
-            };
-            if !is_whole {
-                parts.clear();
-            }
-        }
-        groups.into_values().filter(|parts| parts.len() > 1).collect()
+    /// Whether two runs that gather may be one job. Of static ones only that with node rank 0 knows how many
+    /// nodes there are.
+    fn may_be_one(&self, one: &TrackedRun, other: &TrackedRun) -> bool {
+        let ids = one.key().id().zip(other.key().id());
+        let is_one_store = one.key().port() == other.key().port();
+        let is_near = ids.is_some_and(|(one, other)| is_slip(one.as_bytes(), other.as_bytes()));
+        let expected = |run: &TrackedRun| run.expected(&self.jobs.plan(run.key())).map(|nodes| nodes.min);
+        let is_static = one.kind() == RunKind::Static;
+        let (one_expects, other_expects) = (expected(one), expected(other));
+        let fits = match one_expects.or(other_expects) {
+            Some(nodes) => one.joined().saturating_add(other.joined()) <= nodes,
+            None => false,
+        };
+        let agree =
+            one_expects == other_expects || is_static && (one_expects.is_none() || other_expects.is_none());
+        let are_apart = one.round().roles.is_disjoint(&other.round().roles);
+        is_one_store && is_near
+            || one.kind() == other.kind()
+                && (is_one_store || ids.is_some_and(|(one, other)| one == other))
+                && (agree && fits && are_apart)
     }
 
     /// What the waits and the clients of a store show. Returns the connections of which it is to be known
