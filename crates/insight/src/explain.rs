@@ -1,6 +1,6 @@
 //! Looks at what is known as time goes by: what has changed, what holds, and what to say about it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -498,26 +498,18 @@ impl Look<'_> {
         }
     }
 
-    /// Whether two runs that gather may be one job. Of static ones only that with node rank 0 knows how many
-    /// nodes there are.
+    /// Whether two runs that gather may be one job. How many nodes there are may be known of one only.
     fn may_be_one(&self, one: &TrackedRun, other: &TrackedRun) -> bool {
         let ids = one.key().id().zip(other.key().id());
         let is_one_store = one.key().port() == other.key().port();
         let is_near = ids.is_some_and(|(one, other)| is_slip(one.as_bytes(), other.as_bytes()));
-        let expected = |run: &TrackedRun| run.expected(&self.jobs.plan(run.key())).map(|nodes| nodes.min);
-        let is_static = one.kind() == RunKind::Static;
-        let (one_expects, other_expects) = (expected(one), expected(other));
-        let fits = match one_expects.or(other_expects) {
-            Some(nodes) => one.joined().saturating_add(other.joined()) <= nodes,
-            None => false,
-        };
-        let agree =
-            one_expects == other_expects || is_static && (one_expects.is_none() || other_expects.is_none());
-        let are_apart = one.round().roles.is_disjoint(&other.round().roles);
-        is_one_store && is_near
-            || one.kind() == other.kind()
-                && (is_one_store || ids.is_some_and(|(one, other)| one == other))
-                && (agree && fits && are_apart)
+        let expected = [one, other].into_iter().filter_map(|run| run.expected(&self.jobs.plan(run.key())));
+        let sizes: BTreeSet<u32> = expected.map(|expected| expected.min).collect();
+        let together = one.joined().saturating_add(other.joined());
+        let fit = sizes.len() == 1 && sizes.iter().all(|size| together <= *size);
+        let are_of_kind = one.kind() == other.kind() && one.round().roles.is_disjoint(&other.round().roles);
+        let are_beside = is_one_store || ids.is_some_and(|(one, other)| one == other);
+        is_one_store && is_near || are_of_kind && are_beside && fit
     }
 
     /// What the waits and the clients of a store show. Returns the connections of which it is to be known

@@ -404,6 +404,7 @@ impl StoreWatch {
                     similar: None,
                     past: KeyPast::NotKnown,
                     arrived: None,
+                    sibling: None,
                     counted: None,
                 };
                 (&**key, poll, Waiting { since, view, is_over: false })

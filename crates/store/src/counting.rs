@@ -81,6 +81,7 @@ impl Store {
                     similar: None,
                     past: KeyPast::default(),
                     arrived: None,
+                    sibling: None,
                     counted: Some(Counted { clients: counting.clients, unchanged, ago }),
                 });
             }

@@ -6,11 +6,11 @@ use std::fmt::{self, Display, Formatter};
 use super::explain::{NOT_REACHED, in_group};
 use super::processes::Graph;
 use super::wanted::{ExpectedWriter, wanted};
-use crate::presence::{Presence, Sighting, Waits};
+use crate::presence::{Presence, SAME_WORLD_SIZE, Sighting, Waits};
 use crate::reason::rules::RESET;
 use crate::reason::words::{SLIP, has, have_waited, if_some};
 use crate::reason::{Code, Finding, Names, Reason};
-use crate::run::{Meeting, RunKey, TrackedRun};
+use crate::run::{Meeting, RunKey, TrackedRun, read_gloo};
 use crate::watch::{Beside, Client, Passed, Poll, Waiting, process};
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{KeyPattern, below_own_prefix, classify, is_asked_for, published_by};
@@ -46,8 +46,9 @@ impl Display for Absence {
     }
 }
 
-const SAME_PREFIX: &str = "if these are processes of one job, give them all the same prefix; else look for \
-                           processes that have not reached this call, or have ended";
+const SAME_PREFIX: &str = "if these are processes of one job, give them all the same prefix, and let them make \
+                           their groups in the same order; else look for processes that have not reached this \
+                           call, or have ended";
 
 /// Waits for a key that is none of PyTorch's.
 fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: Option<String>) -> Reason {
@@ -75,6 +76,28 @@ fn barrier_of(key: &[u8], size: Option<i64>) -> Option<String> {
     Some(ShownKey(name).to_string())
 }
 
+/// A member of a group below a prefix of the program's own, and how many that is to have.
+struct OwnGroup<'k> {
+    prefix: &'k [u8],
+    rank: u32,
+    size: Option<u32>,
+}
+
+/// The member that is to write what a wait is for, if it is one: the key has that form, or what another
+/// member has written beside it.
+fn own_group(wait: &Waiting) -> Option<OwnGroup<'_>> {
+    let key = wait.view.missing.first()?;
+    let beside = wait.view.sibling.as_deref().map(read_gloo).filter(|beside| beside.size.is_some());
+    let size = beside.as_ref().and_then(|beside| beside.size);
+    if let Some((prefix, address)) = below_own_prefix(key) {
+        return Some(OwnGroup { prefix, rank: address.member, size });
+    }
+    let (path, rank) = key.split_at_checked(key.iter().rposition(|&byte| byte == b'/')?)?;
+    let rank = std::str::from_utf8(rank.get(1..)?).ok()?.parse().ok()?;
+    let prefix = path.strip_suffix(b"/0").unwrap_or(path);
+    beside.map(|_| OwnGroup { prefix: prefix.strip_prefix(b"/").unwrap_or(prefix), rank, size })
+}
+
 impl Graph<'_> {
     /// Waits for keys that tell no writer: those of a program, of groups below a prefix of its own, the
     /// messages of groups without `init_process_group`; and what some ask for again and again. Beside a job a
@@ -83,7 +106,6 @@ impl Graph<'_> {
     pub(super) fn of_unknown_keys(&self) -> Vec<(Option<RunKey>, Finding)> {
         const MOST: usize = 64;
         let is_message = |key: &[u8]| matches!(classify(key), Some(KeyPattern::Message));
-        let is_known = |key: &[u8]| below_own_prefix(key).is_some() || Poll::is_promised(key);
         let is_programs = |key: &[u8]| matches!(classify(key), None | Some(KeyPattern::Unknown));
         let has_job = self.has_job();
         let again = self.store.asked_again(self.now).filter(|(key, poll, _)| {
@@ -93,8 +115,9 @@ impl Graph<'_> {
         let mut by_key: BTreeMap<&[u8], Vec<(Option<ConnId>, &Waiting)>> = BTreeMap::new();
         for wait in self.store.waits.values().chain(&again) {
             let Some(key) = wait.view.missing.first() else { continue };
-            if is_asked_for(key) || is_message(key) || is_known(key) {
-                let is_told = !has_job || is_known(key);
+            let is_known = own_group(wait).is_some() || Poll::is_promised(key);
+            if is_known || is_asked_for(key) || is_message(key) {
+                let is_told = !has_job || is_known;
                 let waiter = self.member(wait).or_else(|| is_told.then_some(wait.view.conn));
                 by_key.entry(key).or_default().push((waiter, wait));
             }
@@ -172,17 +195,21 @@ impl Graph<'_> {
             None => self.outside(waits, since, again),
         };
         let publisher = published_by(key);
-        let reason = if let Some((prefix, address)) = below_own_prefix(key) {
-            let others = self.store.waits.values();
-            let mut others = others.filter_map(|wait| below_own_prefix(wait.view.missing.first()?));
-            let are_apart = others.any(|(other, _)| other != prefix);
-            let (have, rank) = (have_waited(who.count()), address.member);
+        let group = members.iter().find_map(|(_, wait)| own_group(wait));
+        let reason = if let Some(OwnGroup { prefix, rank, size }) = group {
+            let are_apart =
+                self.store.waits.values().filter_map(own_group).any(|other| other.prefix != prefix);
+            let (have, of) = (have_waited(who.count()), if_some(size, |size| format!(" of {size}")));
             Code::Waiting
                 .says(format!(
-                    "{who} {have} {waited} for the address of rank {rank} of the group below the prefix `{}`",
+                    "{who} {have} {waited} for the address of rank {rank} of the group{of} below the prefix `{}`",
                     ShownKey(prefix)
                 ))
-                .look_at(if are_apart { SAME_PREFIX } else { NOT_REACHED })
+                .look_at(match () {
+                    () if size.is_some_and(|size| rank >= size) => SAME_WORLD_SIZE,
+                    () if are_apart => SAME_PREFIX,
+                    () => NOT_REACHED,
+                })
         } else if let Some(barrier) = barrier_of(key, size) {
             let size = size.and_then(|size| u32::try_from(size).ok());
             let of = if_some(size, |size| format!(" of {size}"));

@@ -1,6 +1,6 @@
 //! What was seen of a process that others wait for, and who else is not there.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use super::wanted::{ExpectedWriter, Wanted, wanted};
 use crate::expect::Plan;
 use crate::presence::{But, NODE, Presence, Sighting, Waits};
 use crate::reason::Names;
+use crate::reason::words::if_some;
 use crate::run::{Meeting, Membership, RankInfo, TrackedNode, TrackedRun};
 use crate::watch::{Client, Passed, Waiting};
 use rallypoint_api::RunKind;
@@ -27,12 +28,18 @@ pub(super) enum Found {
     Gone(Timestamp),
 }
 
-/// The processes of these connections.
-fn processes_of<'c>(clients: impl IntoIterator<Item = &'c Client>) -> Names {
-    Names::of(clients.into_iter().map(Client::label).collect::<BTreeSet<_>>())
-}
-
 impl Graph<'_> {
+    /// The processes of these connections, with what they wait for: that may be something else.
+    fn processes_of<'c>(&self, clients: impl IntoIterator<Item = &'c Client>) -> Names {
+        let processes = clients.into_iter().map(|it| (it.label(), (it.peer.ip(), it.pid)));
+        Names::of_some(processes.collect::<BTreeMap<_, _>>(), |(label, process)| {
+            let waits = self.store.waits.values().filter(|it| (it.view.peer.ip(), it.view.pid) == process);
+            let key = waits.filter_map(|wait| wait.view.missing.first()).min();
+            let waits = if_some(key, |key| format!(" (waits for `{}`)", ShownKey(key)));
+            format!("{label}{waits}")
+        })
+    }
+
     /// Nobody has come, as far as this server knows, since the run began.
     fn never_came(&self, run: &TrackedRun) -> Sighting {
         match (run.life().had_met_before, run.life().ended_before) {
@@ -243,7 +250,7 @@ impl Graph<'_> {
         let others = self.store.clients.iter().filter(may_be).map(|(_, client)| client);
         let (alike, others): (Vec<_>, Vec<_>) =
             others.partition(|client| asking.contains(&(client.peer.ip(), client.pid)));
-        let candidates = processes_of(others);
+        let candidates = self.processes_of(others);
         match gone {
             Some(gone) => gone.or_one_of(candidates),
             None if !candidates.is_empty() => self.never_came(run).or_one_of(candidates),
@@ -271,12 +278,14 @@ impl Graph<'_> {
 
     /// Processes that have told no rank, and may be one of those that are missing.
     pub(super) fn may_be_ranks(&self, run: &TrackedRun, meeting: &Meeting) -> Names {
-        processes_of(self.may_be(run, meeting))
+        self.processes_of(self.may_be(run, meeting))
     }
 
     /// As `may_be_ranks`, for nodes: a process that has used the keys of a group is a worker.
     fn may_be_nodes(&self, run: &TrackedRun) -> Names {
-        processes_of(self.may_be(run, run.world().shown()).into_iter().filter(|client| !client.uses_group))
+        self.processes_of(
+            self.may_be(run, run.world().shown()).into_iter().filter(|client| !client.uses_group),
+        )
     }
 
     /// A rank that has not come to this meeting: it may have been in the last one.

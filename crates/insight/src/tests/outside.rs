@@ -30,12 +30,15 @@ nowhere gone:
 for 1..4: come % 800+%
 wait 1,2 /run_a/0//cpu//0/2; wait 3 /run_b/0//cpu//0/0; pass 6
 says process 801 at 10.0.0.1 and process 802 at 10.0.0.2 have waited up to | the same prefix
-says the address of rank 2 of the group below the prefix `run_a`
-says not there: process 803 at 10.0.0.3 (connected, waits for `/run_b/
+says the address of rank 2 of the group below the prefix `run_a` | not there: process 803 at 10.0.0.3 (connected, waits for `/run_b/
 = programs with one prefix lack one of them
 come 1 801; wait 1 /run_a/0//cpu//0/1; pass 6
 says process 801 at 10.0.0.1 has waited | prefix `run_a` | have not reached
 nowhere same prefix | not there:
+= members of a group that a program makes with gloo count on other numbers
+for 1,2: come % 800+%
+set 1 /update/0/0 gloo; set 2 /update/0/1 gloo; wait 2 /update/0/3; pass 6
+says 802 | the address of rank 3 of the group of 2 below the prefix `update` | same WORLD_SIZE
 = programs that count themselves wait for one more
 for 1,2: come % 800+%; add % arrived; wait % all_here
 pass 6
@@ -125,9 +128,6 @@ says rank 1
 nowhere 9001
 = a probe looks at a job that trains
 rank 0,1 of 2 at 10.0.0.1; met 0,1 2; pass 5; probe 90; pass 1; leave 90; pass 6; quiet
-nowhere 9001
-= a probe looks at an empty store
-probe 90; pass 1; leave 90; pass 6; quiet
 nowhere 9001
 ",
     );

@@ -129,6 +129,7 @@ proptest! {
                         similar: None,
                         past: KeyPast::default(),
                         arrived: None,
+                        sibling: None,
                         counted: None,
                     };
                     insight.waits(7, waits.into_iter().map(open).collect(), &[], now);

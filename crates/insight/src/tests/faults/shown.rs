@@ -1,6 +1,7 @@
 //! What an explanation carries with it.
 
 use super::super::lab::{Lab, PORT};
+use super::super::stories::Stage;
 use super::gather;
 use rallypoint_api::{Certainty, Seen};
 
@@ -22,9 +23,7 @@ fn an_explanation_says_how_sure_it_is() {
 #[test]
 fn what_keeps_nodes_apart_is_said_before_who_is_missing() {
     let mut lab = Lab::soon();
-    lab.static_node(0, "job", 0, 2);
-    lab.static_node(1, "job", 0, 2);
-    lab.pass(8.0);
+    lab.play("static 0 of 2; static 1:0 of 2; pass 8");
     let shown: Vec<_> = lab.run("job").explanations.into_iter().map(|said| said.code).collect();
     assert_eq!(shown[..2], ["duplicate_rank", "nodes_missing"]);
 }
