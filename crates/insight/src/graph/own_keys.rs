@@ -205,10 +205,11 @@ impl Graph<'_> {
                     "{who} {have} {waited} for the address of rank {rank} of the group{of} below the prefix `{}`",
                     ShownKey(prefix)
                 ))
-                .look_at(match () {
-                    () if size.is_some_and(|size| rank >= size) => SAME_WORLD_SIZE,
-                    () if are_apart => SAME_PREFIX,
-                    () => NOT_REACHED,
+                .look_at(match size {
+                    Some(size) if rank >= size => SAME_WORLD_SIZE,
+                    Some(size) if who.count() >= size as usize => Code::DuplicateRank.rule().look_at,
+                    _ if are_apart => SAME_PREFIX,
+                    _ => NOT_REACHED,
                 })
         } else if let Some(barrier) = barrier_of(key, size) {
             let size = size.and_then(|size| u32::try_from(size).ok());
