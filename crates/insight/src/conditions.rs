@@ -370,7 +370,6 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
             let label = |pod: &Announcement| format!("pod {} at {}", pod.pod, pod.shown_at());
             let all = Names::of([label(holder), format!("{}, which is held back", label(pod))]);
             let reason = Reason::claimed(&format!("node rank {rank}"), &all, &Names::default());
-            let reason = reason.then(Reason::CLAIMED);
             hold(format!("node {rank}"), reason, since);
         }
     }

@@ -445,6 +445,13 @@ impl Look<'_> {
             let by_round = joins && reason.plain == Some(Place::Node) && of_rounds.contains(&it.run);
             !by_backends && !by_round
         });
+        for held in &mut held {
+            let waits = matches!(held.finding.reason.code, Code::NodesMissing | Code::Waiting);
+            let run = held.run.as_ref().and_then(|key| self.jobs.runs.get(key)).filter(|_| waits);
+            if run.is_some_and(TrackedRun::is_claimed_twice) {
+                held.finding.reason.look_at = Code::DuplicateRank.rule().look_at;
+            }
+        }
         self.join_halves(&mut held);
         self.join_gatherings(&mut held);
         held
@@ -665,19 +672,19 @@ fn duplicates(
     mut known: BTreeMap<Claim, BTreeMap<ConnId, String>>,
     are_alone: bool,
 ) -> Finding {
-    let (about, why) = match &first.claim {
-        Claim::NodeRank(rank) => (format!("node {rank}"), Reason::CLAIMED),
-        Claim::Rank(_) if are_alone => (String::new(), ", each as the only rank of its group"),
-        Claim::Rank(_) => (String::new(), Reason::CLAIMED),
-        Claim::Member(member) => (member.clone(), "; they disagree on the order or the members of new_group"),
+    let about = match &first.claim {
+        Claim::NodeRank(rank) => format!("node {rank}"),
+        Claim::Rank(_) => String::new(),
+        Claim::Member(member) => member.clone(),
     };
     let all = Names::of(known.remove(&first.claim).unwrap_or_default().into_values());
     let others = Names::of_some(known, |(claim, who)| format!("{claim} ({})", Names::of(who.into_values())));
-    let reason = Reason::claimed(&first.claim.to_string(), &all, &others).then(why);
-    let is_of_group = matches!(first.claim, Claim::Member(_));
+    let reason = Reason::claimed(&first.claim.to_string(), &all, &others);
+    // What a program makes without `init_process_group` has a URL for a name.
+    let is_of_group = matches!(&first.claim, Claim::Member(member) if !member.contains("://"));
     let reason = match () {
         () if is_of_group => reason.look_at(SAME_GROUPS),
-        () if are_alone => reason.severe(Severity::Info).look_at(
+        () if are_alone => reason.then(", each as the only rank of its group").severe(Severity::Info).look_at(
             "nothing, if each is a job of its own; else give all the same WORLD_SIZE and MASTER_ADDR, and \
              each its own RANK",
         ),

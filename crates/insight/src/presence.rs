@@ -301,8 +301,8 @@ impl Sighting {
             Self { but: Some(but), .. } => but.look_at(),
             Self { candidates, .. } if !candidates.is_empty() => {
                 "look at the processes that have told no rank: what do they do before they publish their \
-                 address (a name look-up, the network interface, the program's own work), are they stopped, \
-                 or does rank 0 wait for others that have not started?"
+                 address (a name look-up, the network interface, another group), are they stopped, or does \
+                 rank 0 wait for others that have not started?"
             }
             Self { behind: Some((_, behind)), .. } => behind.look_at(place),
             Self { waits: Some(Waits::ForKey(_)), .. } => {

@@ -214,9 +214,6 @@ impl Reason {
         Code::TwoJobs.says(text).held(&Names::of([first, second]))
     }
 
-    pub(crate) const CLAIMED: &str = "; two jobs on one store, two nodes with one rank, or a process of an \
-                                      earlier round that was not ended";
-
     /// Live processes claim one place. `others`: more such places, each with the processes that claim it.
     pub(crate) fn claimed(what: &str, all: &Names, others: &Names) -> Self {
         let n = if all.count() == 2 { "two".to_owned() } else { all.count().to_string() };

@@ -11,7 +11,7 @@ use super::run::RunKey;
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{Role, debug_server_of, ends_with_its_agents, published_by};
-use rallypoint_store::{KeyPast, WaitView};
+use rallypoint_store::WaitView;
 
 /// What a store was opened for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -393,20 +393,7 @@ impl StoreWatch {
             let clients = poll.who.iter().filter_map(|conn| Some((*conn, self.clients.get(conn)?)));
             clients.map(move |(conn, client)| {
                 let since = Timestamp(poll.since.0.saturating_sub(poll.waited));
-                let view = WaitView {
-                    conn,
-                    peer: client.peer,
-                    pid: client.pid,
-                    waited: now.since(since),
-                    barrier_size: None,
-                    keys: 1,
-                    missing: vec![key.clone()],
-                    similar: None,
-                    past: KeyPast::NotKnown,
-                    arrived: None,
-                    sibling: None,
-                    counted: None,
-                };
+                let view = WaitView::new(conn, client.peer, client.pid, now.since(since), key.clone());
                 (&**key, poll, Waiting { since, view, is_over: false })
             })
         })

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use super::deleted::KeyPast;
 use super::number::parse_counter;
 use super::slot::SlotId;
 use super::{Store, WaitView};
@@ -70,20 +69,10 @@ impl Store {
             // A connection that has read it once may only have looked.
             if !is_blocked && counting.last > counting.since {
                 let (unchanged, ago) = (now.since(counting.unchanged_since), now.since(counting.last));
-                waits.push(WaitView {
-                    conn,
-                    peer: session.peer,
-                    pid: session.pid,
-                    waited: now.since(counting.since),
-                    barrier_size: None,
-                    keys: 1,
-                    missing: vec![(*b"init/").into()],
-                    similar: None,
-                    past: KeyPast::default(),
-                    arrived: None,
-                    sibling: None,
-                    counted: Some(Counted { clients: counting.clients, unchanged, ago }),
-                });
+                let waited = now.since(counting.since);
+                let wait = WaitView::new(conn, session.peer, session.pid, waited, (*b"init/").into());
+                let counted = Some(Counted { clients: counting.clients, unchanged, ago });
+                waits.push(WaitView { counted, ..wait });
             }
             true
         });

@@ -62,6 +62,28 @@ pub struct WaitView {
 /// The bytes of an awaited key.
 pub type WaitedKey = Box<[u8]>;
 
+impl WaitView {
+    /// A wait for one key of which nothing else is known.
+    pub fn new(conn: ConnId, peer: SocketAddr, pid: Option<u32>, waited: Duration, key: WaitedKey) -> Self {
+        let (barrier_size, keys, missing, past) = (None, 1, vec![key], KeyPast::NotKnown);
+        let (similar, arrived, sibling, counted) = (None, None, None, None);
+        Self {
+            conn,
+            peer,
+            pid,
+            waited,
+            barrier_size,
+            keys,
+            missing,
+            similar,
+            past,
+            arrived,
+            sibling,
+            counted,
+        }
+    }
+}
+
 impl Store {
     /// Keys looked at for all waits that are shown together.
     const MOST_LOOKS: usize = 64 * 1024;

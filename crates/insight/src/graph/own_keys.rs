@@ -196,6 +196,9 @@ impl Graph<'_> {
         };
         let publisher = published_by(key);
         let group = members.iter().find_map(|(_, wait)| own_group(wait));
+        // Nobody is to be a member that the group does not have.
+        let is_beyond = group.as_ref().is_some_and(|group| group.size.is_some_and(|size| group.rank >= size));
+        let (ended, others) = if is_beyond { Default::default() } else { (ended, others) };
         let reason = if let Some(OwnGroup { prefix, rank, size }) = group {
             let are_apart =
                 self.store.waits.values().filter_map(own_group).any(|other| other.prefix != prefix);
@@ -206,7 +209,7 @@ impl Graph<'_> {
                     ShownKey(prefix)
                 ))
                 .look_at(match size {
-                    Some(size) if rank >= size => SAME_WORLD_SIZE,
+                    Some(_) if is_beyond => SAME_WORLD_SIZE,
                     Some(size) if who.count() >= size as usize => Code::DuplicateRank.rule().look_at,
                     _ if are_apart => SAME_PREFIX,
                     _ => NOT_REACHED,

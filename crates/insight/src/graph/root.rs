@@ -17,8 +17,6 @@ pub(crate) struct Traced {
     pub(crate) who: String,
     pub(crate) writer: Option<String>,
     pub(crate) root: Root,
-    /// It has finished in a round that the others were told to give up.
-    is_at_earlier_exit: bool,
 }
 
 /// Where a chain of waits ends.
@@ -101,8 +99,7 @@ impl Graph<'_> {
         let run = run_key.as_ref().and_then(|key| self.runs.get(key));
         let writer = self.writer(run, conn, &first);
         let root = self.root(conn, run);
-        let is_at_earlier_exit = run.is_some_and(|run| run.at_earlier_exit(conn).is_some());
-        Some(Traced { who: self.who(conn), writer, root, is_at_earlier_exit, run: run_key })
+        Some(Traced { who: self.who(conn), writer, root, run: run_key })
     }
 
     pub(super) fn root(&self, start: ConnId, run: Option<&TrackedRun>) -> Root {
@@ -202,19 +199,15 @@ impl Graph<'_> {
         let wants = |conn: &ConnId| Some(wanted(self.wait_of(*conn, run)?.view.missing.first()?));
         let wanted: Vec<Wanted> = members.iter().filter_map(wants).collect();
         let is_elastic = wanted.iter().any(|it| it.is_master) && wanted.iter().any(|it| it.is_role);
-        Root::Cycle { members: members.to_vec(), is_elastic }
+        // Wherever it was entered, it is told from the same member on.
+        let first = (0..members.len()).min_by_key(|&at| members[at]).unwrap_or_default();
+        Root::Cycle { members: [&members[first..], &members[..first]].concat(), is_elastic }
     }
 
     /// Why one wait lasts, in a sentence.
     pub(crate) fn because(&self, conn: ConnId, traced: &Traced) -> Option<String> {
         let run = traced.run.as_ref().and_then(|key| self.runs.get(key));
         Some(match &traced.root {
-            Root::At { asked: Wanted { writer: ExpectedWriter::LastAtExit, .. }, .. }
-                if traced.is_at_earlier_exit =>
-            {
-                "its round was given up, so nobody else finishes there: the others were told to join again"
-                    .into()
-            }
             Root::At { asked: Wanted { writer: ExpectedWriter::LastAtExit, .. }, .. } => {
                 at_exit(run?, self.links, self.now)?.reason.text
             }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::facts::Dying;
 use super::limits::{MOST_NODES, SETTLE};
 use super::memory::Room;
+use super::node::Membership;
 use super::node::TrackedNode;
 use super::tracked::TrackedRun;
 use super::world::{Process, RankInfo};
@@ -181,6 +182,11 @@ impl TrackedRun {
             self.life.world.unpublish(rank);
             self.touch();
         }
+    }
+
+    /// Whether two live processes claim one of its places.
+    pub(crate) fn is_claimed_twice(&self) -> bool {
+        self.those(Membership::Rival).next().is_some() || !self.world().claimed_twice.is_empty()
     }
 
     /// A second job: a live process already has each of its ranks. Reported once.

@@ -141,13 +141,17 @@ impl TrackedRun {
             }
             // Clients of the store that never were ranks: what they came for is not known.
             (RunState::Gone, false) if meeting.ranks.is_empty() && meeting.former.is_empty() => {}
+            // Whether all had met is not known: the addresses of gloo's lazy mode do not say how many there are.
+            (RunState::Gone, false) if meeting.size.is_none() => {
+                let ran = Elapsed(ended.since(self.round.started.unwrap_or(ended)));
+                self.finds(Reason::all_ended(processes, ran, None), about, ended);
+            }
             (RunState::Gone, false) => {
                 self.life.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
                 let at_once = self.life.world.closed_at_once(processes).filter(|_| processes > 1);
                 let at_once = if_some(at_once, |(within, waiting)| {
                     let waited = match waiting {
                         0 => String::new(),
-                        1 => ", one of them while it waited".to_owned(),
                         all if all >= processes => " while they waited".to_owned(),
                         some => format!(", {some} of them while they waited"),
                     };

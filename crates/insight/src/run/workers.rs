@@ -112,8 +112,9 @@ impl TrackedRun {
             let live = meeting.holder(*rank).filter(|info| info.is_live())?;
             Some(with_pid(live.label(*rank), live.pid))
         }));
-        let how = match ranks.count() {
-            1 => "connection closed before all ranks had published",
+        let how = match (world_size, ranks.count()) {
+            (None, _) => Presence::Closed.words(),
+            (_, 1) => "connection closed before all ranks had published",
             _ => "connections closed, in this order, before all ranks had published",
         };
         let seen = Sighting::at(Presence::Closed, since);
@@ -128,6 +129,7 @@ impl TrackedRun {
         // Nobody waits for it where those who had met before go on.
         let reason =
             if go_on { reason.then("; others had met before").severe(Severity::Warning) } else { reason };
+        let reason = if world_size.is_none() { reason.severe(Severity::Info) } else { reason };
         let closed = lost.into_iter().map(|lost| lost.closed);
         self.found(Finding::new(reason, about, since).seen(closed));
     }

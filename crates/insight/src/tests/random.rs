@@ -11,7 +11,7 @@ use crate::{Insight, Settings};
 use rallypoint_protocol::ids::Nodes;
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 use rallypoint_rendezvous::gate::{Announcement, Gates};
-use rallypoint_store::{DropCause, KeyPast, Observed, WaitView};
+use rallypoint_store::{DropCause, Observed, WaitView};
 
 const MAX_RUNS: usize = 5;
 
@@ -118,19 +118,9 @@ proptest! {
             match step {
                 Step::Observe(observed) => insight.observe(7, now, observed),
                 Step::Waits(waits) => {
-                    let open = |(n, key, waited): (u32, String, u64)| WaitView {
-                        conn: ConnId::new(n, n),
-                        peer: ([10, 0, 0, 1], 40000).into(),
-                        pid: None,
-                        waited: Duration::from_secs(waited),
-                        barrier_size: None,
-                        keys: 1,
-                        missing: vec![key.into_bytes().into()],
-                        similar: None,
-                        past: KeyPast::default(),
-                        arrived: None,
-                        sibling: None,
-                        counted: None,
+                    let open = |(n, key, waited): (u32, String, u64)| {
+                        let (conn, peer) = (ConnId::new(n, n), ([10, 0, 0, 1], 40000).into());
+                        WaitView::new(conn, peer, None, Duration::from_secs(waited), key.into_bytes().into())
                     };
                     insight.waits(7, waits.into_iter().map(open).collect(), &[], now);
                 }

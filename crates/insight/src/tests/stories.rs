@@ -392,6 +392,7 @@ impl Stage for Lab {
                                 Some("gloo") => gloo(&format!("host{n}"), 2),
                                 Some("gloo3") => gloo(&format!("host{n}"), 3),
                                 Some("old") => old_gloo(),
+                                Some("lazy") => gloo(&format!("host{n}"), 0),
                                 Some("nccl") => vec![7; 128],
                                 Some(id) if id.starts_with("nccl:") => nccl_id(&id[5..]),
                                 value => value.unwrap_or("1").as_bytes().to_vec(),

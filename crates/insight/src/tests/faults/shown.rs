@@ -24,8 +24,9 @@ fn an_explanation_says_how_sure_it_is() {
 fn what_keeps_nodes_apart_is_said_before_who_is_missing() {
     let mut lab = Lab::soon();
     lab.play("static 0 of 2; static 1:0 of 2; pass 8");
-    let shown: Vec<_> = lab.run("job").explanations.into_iter().map(|said| said.code).collect();
-    assert_eq!(shown[..2], ["duplicate_rank", "nodes_missing"]);
+    let [duplicate, missing, ..] = &lab.run("job").explanations[..] else { panic!("{:?}", lab.said) };
+    assert_eq!([&*duplicate.code, &*missing.code], ["duplicate_rank", "nodes_missing"]);
+    assert_eq!(duplicate.remedy, missing.remedy);
 }
 
 #[test]

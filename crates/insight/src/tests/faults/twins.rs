@@ -25,6 +25,9 @@ come 0 44 at 10.0.0.9; wait 0 mine; pass 60; silent
 = a static job follows a c10d job with the same id
 run 2; pass 10; exit 0; exit 1 last; leave 0,1; pass 3; staticrun 2; pass 20; see kind=static; sexit 0
 sexit 1 last; leave 0,1; pass 60; silent
+= env: ranks whose addresses do not say how many there are end one after the other
+for 0,1,2: worker %; set % /default_pg/0//cpu//0/% lazy
+pass 30; leave 0; pass 3; leave 1,2; pass 5; silent
 = env: a program polls for a key of its own
 rank 0,1 of 2
 30x ask 1 /stop; wait 0 checkpoint/next; pass 1.5; cancel 0
