@@ -94,7 +94,8 @@ fn own_group(wait: &Waiting) -> Option<OwnGroup<'_>> {
     }
     let (path, rank) = key.split_at_checked(key.iter().rposition(|&byte| byte == b'/')?)?;
     let rank = std::str::from_utf8(rank.get(1..)?).ok()?.parse().ok()?;
-    let prefix = path.strip_suffix(b"/0").unwrap_or(path);
+    let end = path.windows(2).position(|two| two == b"//").and_then(|end| path.get(..end));
+    let prefix = end.or(path.strip_suffix(b"/0")).unwrap_or(path);
     beside.map(|_| OwnGroup { prefix: prefix.strip_prefix(b"/").unwrap_or(prefix), rank, size })
 }
 
