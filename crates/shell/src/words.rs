@@ -110,12 +110,18 @@ impl Shell<'_> {
     }
 
     fn parameter(&mut self, expr: &ParameterExpr, source: &str, quoted: bool, fields: &mut Fields) {
-        if let ParameterExpr::Parameter { parameter: Parameter::NamedWithAllIndices { name, .. }, .. } = expr
+        if let ParameterExpr::Parameter {
+            parameter: Parameter::NamedWithAllIndices { name, concatenate },
+            ..
+        } = expr
             && let Some(items) = self.variables.get(name)
         {
             for (n, item) in items.clone().into_iter().enumerate() {
-                if n > 0 {
-                    fields.next();
+                match n {
+                    0 => {}
+                    // "${NAME[*]}" is one word.
+                    _ if quoted && *concatenate => fields.add(Text::known(" ")),
+                    _ => fields.next(),
                 }
                 if quoted { fields.add(item) } else { fields.add_split(&item) }
             }

@@ -1,6 +1,7 @@
 //! A parsed container: its variables, its commands, its launches.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use serde_json::Value;
 
@@ -23,6 +24,8 @@ pub(crate) struct Container {
     /// Whether other variables may be set that are not visible here.
     pub(super) open: bool,
     pub(super) commands: Vec<Command>,
+    /// Every command of the script for a batch system that starts it.
+    pub(super) script: Rc<[Command]>,
     /// The parts that could not be read.
     pub(super) unread: Vec<String>,
     pub(super) launches: Vec<Launch>,
@@ -36,6 +39,17 @@ impl Container {
     /// The path of a field of this container.
     pub(crate) fn at(&self, field: &str) -> String {
         if self.field.is_empty() { field.to_owned() } else { format!("{}.{field}", self.field) }
+    }
+
+    /// Its commands, and those of the script that starts it.
+    pub(crate) fn all_commands(&self) -> impl Iterator<Item = &Command> {
+        self.commands.iter().chain(&*self.script)
+    }
+
+    /// Its scripts, as they are written.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        let script = self.value.get("script").and_then(Value::as_str);
+        self.argv.iter().map(String::as_str).chain(script)
     }
 
     /// Whether it launches a training: by torchrun or a similar launcher, or by torch's variables.

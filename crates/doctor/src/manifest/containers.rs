@@ -154,7 +154,7 @@ impl Container {
     }
 
     /// The text of a file in this container, if a ConfigMap of these files holds it.
-    fn file(&self, pods: &Pods, objects: &[Object], path: &str) -> Option<String> {
+    pub(crate) fn file(&self, pods: &Pods, objects: &[Object], path: &str) -> Option<String> {
         let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
         for mount in list(&self.value, "/volumeMounts") {
             let (volume, at, below) =

@@ -9,6 +9,8 @@ pub(crate) enum Tool {
     Torchrun,
     Accelerate,
     DeepSpeed,
+    /// A program of Lightning's, which makes the processes of a node, or which srun starts that often.
+    Lightning,
     /// Another program with flags for the nodes, their rank and the master: vLLM, SGLang, composer, …
     Other,
     /// A program that reads `MASTER_ADDR`, `RANK` and `WORLD_SIZE` itself.
@@ -17,13 +19,14 @@ pub(crate) enum Tool {
 
 impl Tool {
     pub(crate) const ALL: &'static [Self] =
-        &[Self::Torchrun, Self::Accelerate, Self::DeepSpeed, Self::Other, Self::Program];
+        &[Self::Torchrun, Self::Accelerate, Self::DeepSpeed, Self::Lightning, Self::Other, Self::Program];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Torchrun => "torchrun",
             Self::Accelerate => "accelerate launch",
             Self::DeepSpeed => "deepspeed",
+            Self::Lightning => "Lightning",
             Self::Other | Self::Program => "the program",
         }
     }
@@ -123,6 +126,7 @@ impl Launch {
             Tool::Torchrun | Tool::Accelerate | Tool::Other => self.backend == Backend::Static,
             Tool::Program => true,
             Tool::DeepSpeed => self.node_rank.is_some(),
+            Tool::Lightning => false,
         }
     }
 }

@@ -22,7 +22,8 @@ pub(crate) fn of(container: &Container) -> Vec<Launch> {
         let launch = torchrun(command, at)
             .or_else(|| accelerate(command, at))
             .or_else(|| deepspeed(command, at))
-            .or_else(|| other(command, at));
+            .or_else(|| other(command, at))
+            .or_else(|| lightning(command, at));
         if let Some(launch) = launch {
             found.push(Launch { by_rallypoint, ..launch });
         } else if run {
@@ -33,7 +34,8 @@ pub(crate) fn of(container: &Container) -> Vec<Launch> {
             });
         }
     }
-    if found.is_empty() {
+    // Lightning reads torch's variables as well.
+    if found.iter().all(|launch| launch.tool == Tool::Lightning) {
         found.extend(program(container));
     }
     found
@@ -134,7 +136,7 @@ fn torchrun(command: &Command, at: usize) -> Option<Launch> {
 }
 
 /// The value of a flag; `-` and `_` are equal in its name.
-fn flag(words: &[Text], names: &[&str]) -> Option<Told> {
+pub(crate) fn flag(words: &[Text], names: &[&str]) -> Option<Told> {
     for (n, word) in words.iter().enumerate() {
         let Some(Part::Known(begin)) = word.parts().first() else { continue };
         let Some(plain) = begin.strip_prefix("--") else { continue };
@@ -248,6 +250,17 @@ fn other(command: &Command, at: usize) -> Option<Launch> {
         backend: backend(flag(words, &["rdzv-backend"])),
         ..empty(Tool::Other, command, at)
     })
+}
+
+/// A program with the flags of Lightning's Trainer.
+fn lightning(command: &Command, at: usize) -> Option<Launch> {
+    let words = &command.words.iter().map(of_hydra).collect::<Vec<_>>();
+    let nodes = flag(words, &["num-nodes", "trainer.num-nodes"]);
+    let processes = flag(words, &["devices", "trainer.devices"]);
+    let is_of_trainer = |word: &Text| word.to_string().trim_start_matches(['-', '+']).starts_with("trainer.");
+    let is_whole = nodes.is_some() && processes.is_some();
+    let is_lightning = is_whole || command.words.iter().any(is_of_trainer) && processes.is_some();
+    is_lightning.then(|| Launch { nodes, processes, ..empty(Tool::Lightning, command, at) })
 }
 
 /// A program that reads torch's variables: `MASTER_ADDR` or `RANK` is set, and no launcher is called.

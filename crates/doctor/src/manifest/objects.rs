@@ -160,7 +160,7 @@ fn documents(text: &str) -> Vec<&str> {
 }
 
 /// Parses a document. Also returns the message about a duplicate key.
-fn parse(document: &str) -> Result<(Value, Option<String>), String> {
+pub(crate) fn parse(document: &str) -> Result<(Value, Option<String>), String> {
     let first_line = |error: &serde_saphyr::Error| {
         let words = error.to_string();
         let first = words.lines().next().unwrap_or_default();

@@ -151,9 +151,10 @@ impl Walk {
             let place = format!("{at}.{name}");
             self.value(value, (kind, values), place.trim_start_matches('.'));
             if !gone.is_empty() && !value.is_null() {
+                let release = if gone.starts_with('v') { "the operator's release" } else { "Kubernetes" };
                 let evidence = format!(
-                    "the operator's release {gone} has no `{name}` in {whose} any more, as others before it \
-                     had: kubectl then rejects the object, or it has no effect"
+                    "{release} {gone} has no `{name}` in {whose} any more, as others before it had: kubectl \
+                     then rejects the object, or it has no effect"
                 );
                 let remedy = "what that release has instead, or take it out";
                 self.fields.push(Check::warn(evidence, remedy).at(self.at(&place)));

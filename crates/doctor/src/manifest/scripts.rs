@@ -186,15 +186,18 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
     let here: &[(Source, String)] = &[];
     let surroundings = Surroundings { variables: variables.clone(), open: true, file: &file, here, choice };
     let reading = shell::read(text, &[], surroundings);
-    let base = Pods::of_script(object);
+    let script: Rc<[Command]> = reading.commands.into();
     let (mut all, mut others) = (Vec::new(), Vec::new());
-    for (number, command) in reading.commands.iter().enumerate() {
+    for (number, command) in script.iter().enumerate() {
         let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
         if Container::is_small(command) || leads_elsewhere(&words[0]) {
             continue;
         }
         let start = Start::of(&words, job);
-        let begin = || Container { variables: variables.clone(), ..Container::of_script(object, gpus) };
+        let begin = || {
+            let (variables, script) = (variables.clone(), Rc::clone(&script));
+            Container { variables, script, ..Container::of_script(object, gpus) }
+        };
         let with_launches = |read: Container| Container { launches: launches::of(&read), ..read };
         let on_nodes = |start: &Start<'_>, index: u64| {
             let (words, variables) = on_nodes(command, start);
@@ -215,7 +218,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         }
         let size = match &start {
             Some(start) => start.size,
-            None => Size { nodes: job.nodes, tasks: system.map(|_| 1), each: None },
+            None => Size { nodes: job.nodes, tasks: system.map(|_| 1), each: job.each },
         };
         let is_launcher = |launch: &Launch| launch.tool != Tool::Program && !launch.counts_processes();
         let count = match (&start, system) {
@@ -234,10 +237,10 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         all.extend(made.apart(rest, start.is_some()));
     }
     if all.is_empty() && system.is_some() {
-        let mut read = Container::of_script(object, None);
-        (read.commands, read.unread) = (others, reading.unread);
+        let (commands, unread) = (others, reading.unread);
+        let read = Container { commands, unread, script, ..Container::of_script(object, None) };
         let count = job.nodes.max(job.all_tasks());
-        all.push(Pods { count, in_unit: count, containers: vec![read], ..base });
+        all.push(Pods { count, in_unit: count, containers: vec![read], ..Pods::of_script(object) });
     }
     (all, reading.ways)
 }

@@ -257,10 +257,10 @@ fn an_elastic_trainjob_says_its_nodes_in_its_command() {
         ))
     };
     let found = job("[torchrun, t.py]", "[{name: PET_NNODES, value: \"1:4\"}]");
-    let refused = found.iter().find(|check| check.id == "operator-variables").expect("found");
+    let refused = found.iter().find(|check| check.id == "api-rejects").expect("found");
     assert!(refused.remedy.as_ref().is_some_and(|it| it.starts_with("--nnodes=1:4 in")), "{refused:?}");
     let followed = job("[torchrun, \"--nnodes=1:4\", t.py]", "[]");
-    let ids = ["operator-variables", "node-count"];
+    let ids = ["api-rejects", "node-count"];
     assert!(followed.iter().all(|check| !ids.contains(&check.id)), "{followed:?}");
 }
 
@@ -292,7 +292,7 @@ fn what_the_schemas_reject_is_found_at_its_place() {
             "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: t}}\nspec: {{{spec}template: {{spec: \
              {{restartPolicy: Never, containers: [{{name: c, image: \"i:1\", {container}}}]}}}}}}\n"
         );
-        let rejects = |check: &&Check| matches!(check.id, "operator-rejects" | "unknown-field");
+        let rejects = |check: &&Check| matches!(check.id, "api-rejects" | "unknown-field");
         let lines = check(&text).iter().filter(rejects).map(Check::to_string).collect::<Vec<_>>();
         lines.join("\n")
     };

@@ -1,21 +1,37 @@
-//! Some mistakes pass every schema, and the API server rejects the object nevertheless: no pod is ever made.
+//! The API server, or the operator, refuses an object that cannot be: no pod is ever made.
 
+use super::super::objects::parse;
+use super::super::schemas;
 use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "api-rejects",
     sees: "FAIL: a `volumeMount` whose volume is not there, two containers or volumes with one name, GPUs in \
            `requests` that `limits` do not have alike, a Service with several ports and no names for them, a \
-           label with a blank or a `/` in its value",
+           label with a blank or a `/` in its value; a StatefulSet with `restartPolicy: OnFailure`, a Job \
+           without; `fieldPath: metadata.labels.rank`; a Deployment whose selector is not for its pods; a \
+           PyTorchJob with two Masters, or without a container `pytorch`; a TrainJob that sets `PET_*`; two \
+           tasks of a Volcano job with one name, or a `minAvailable` above their pods; a RayJob with \
+           `ttlSecondsAfterFinished` and no `shutdownAfterJobFinishes`, or whose `runtimeEnvYAML` has \
+           `env_vars` that are no texts by name; by the published schemas: `env` that is no list, `value: 8` \
+           in it without quotes, a volume without a name, `imagePullPolicy: always`",
     fails: "api-rejects.yaml",
     passes: "good-job-static.yaml",
     find: Find::Files(|manifests| {
-        // A patch for another file lacks what that has.
-        let is_whole = |pods: &Pods| pods.containers.iter().all(|own| own.value.get("image").is_some());
-        let known = |pods: &&Pods| !pods.is_open && !pods.is_container && is_whole(pods);
-        let of_pods = manifests.pods.iter().filter(known).filter_map(of_pods);
-        let of_objects = manifests.objects.iter().filter(|object| !object.has_blanks);
-        of_pods.chain(of_objects.filter_map(|object| ports(object).or_else(|| label(object)))).collect()
+        let of_pods = |pods: &Pods| {
+            let by_kind = of_kind(pods).or_else(|| of_kubeflow(pods)).or_else(|| of_volcano(pods));
+            let containers = pods.init_containers.iter().chain(&pods.containers);
+            let paths = containers.filter_map(|own| field_path(pods, own));
+            by_kind.into_iter().chain(paths).chain(of_template(pods)).collect::<Vec<_>>()
+        };
+        let of_object = |object: &Object| {
+            let of_ray = ray_job(object).or_else(|| runtime_env(object));
+            let of_any = || ports(object).or_else(|| label(object)).filter(|_| !object.has_blanks);
+            of_ray.or_else(of_any)
+        };
+        let found = manifests.pods.iter().flat_map(of_pods);
+        let found = found.chain(manifests.objects.iter().filter_map(of_object));
+        found.chain(schemas::rejected(manifests, false)).collect()
     }),
 };
 
@@ -23,7 +39,13 @@ fn name(item: &Value) -> Option<&str> {
     item.get("name").and_then(Value::as_str).filter(|name| !is_placeholder(name))
 }
 
-fn of_pods(pods: &Pods) -> Option<Check> {
+/// What only reading the whole template tells.
+fn of_template(pods: &Pods) -> Option<Check> {
+    // A patch for another file lacks what that has.
+    let is_whole = pods.containers.iter().all(|own| own.value.get("image").is_some());
+    if pods.is_open || pods.is_container || !is_whole {
+        return None;
+    }
     let volumes = || list(&pods.spec, "/volumes");
     for items in [["/volumes", ""], ["/containers", "/initContainers"]] {
         let all = || items.iter().flat_map(|at| list(&pods.spec, at)).filter_map(name);
@@ -36,6 +58,7 @@ fn of_pods(pods: &Pods) -> Option<Check> {
     // A StatefulSet and others make volumes of claims, and these operators add theirs.
     let makes = |(field, _): (&String, &Value)| field.starts_with("volumeClaim");
     let adds = matches!(pods.maker, Maker::MpiJob | Maker::TrainJob | Maker::HyperPod)
+        || pods.maker == Maker::Ray && pods.owner.to_string().contains("authOptions")
         || pods.owner.as_object().is_some_and(|owner| owner.iter().any(makes));
     pods.init_containers.iter().chain(&pods.containers).find_map(|container| {
         let mounts = list(&container.value, "/volumeMounts").iter().filter_map(name);
@@ -77,4 +100,142 @@ fn label(object: &Object) -> Option<Check> {
     let evidence = format!("the label {key} is `{value}`: the API server rejects the object");
     let remedy = "letters, digits, `-`, `_` and `.` only; an annotation takes any text";
     Some(Check::fail(evidence, remedy).at(object.place("metadata.labels")))
+}
+
+/// What `fieldRef` can read, beside labels and annotations by their keys.
+#[rustfmt::skip]
+const FIELDS: [&str; 9] = [
+    "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
+    "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
+];
+
+/// A field of the pod that there is not.
+fn field_path(pods: &Pods, container: &Container) -> Option<Check> {
+    let path = list(&container.value, "/env").iter().find_map(|item| {
+        let path = item.pointer("/valueFrom/fieldRef/fieldPath")?.as_str()?;
+        let is_key = path.starts_with("metadata.") && (path.contains("['") || path.contains("[\""));
+        (!is_key && !FIELDS.contains(&path) && !is_placeholder(path)).then_some(path)
+    })?;
+    let evidence = format!("`{path}` is no field that a pod can read: the API server rejects the object");
+    let remedy = "metadata.labels['KEY'], metadata.annotations['KEY'], or the value itself";
+    Some(Check::fail(evidence, remedy).at(pods.at(&container.at("env"))))
+}
+
+/// KubeRay's own validation: it can end only a cluster that it shuts down.
+fn ray_job(job: &Object) -> Option<Check> {
+    let spec = job.value.get("spec").filter(|_| job.kind == "RayJob")?;
+    let ends = spec.get("shutdownAfterJobFinishes").is_some_and(|ends| *ends != Value::Bool(false));
+    let is_late = spec.get("ttlSecondsAfterFinished").and_then(Value::as_u64).is_some_and(|ttl| ttl > 0);
+    let is_suspended = spec.get("suspend") == Some(&Value::Bool(true));
+    let field = match () {
+        () if is_late => "ttlSecondsAfterFinished",
+        () if is_suspended => "suspend",
+        () => return None,
+    };
+    let evidence = format!("`{field}` without shutdownAfterJobFinishes: true: KubeRay refuses the RayJob");
+    let check = Check::fail(evidence, "shutdownAfterJobFinishes: true");
+    (!ends).then(|| check.at(job.place(&format!("spec.{field}"))))
+}
+
+/// Ray takes a runtime environment whose variables are texts by their names.
+fn runtime_env(job: &Object) -> Option<Check> {
+    let text = job.value.pointer("/spec/runtimeEnvYAML")?.as_str().filter(|text| !text.contains("{{"))?;
+    let (why, remedy) = match parse(text) {
+        Err(words) => (format!("is no YAML ({words}): KubeRay"), "correct it".to_owned()),
+        Ok((Value::Object(all), _)) => {
+            let variables = all.get("env_vars").filter(|it| !it.is_null())?;
+            let is_text = |(_, value): &(&String, &Value)| value.is_string();
+            let map = variables.as_object().map(|map| map.iter().find(|it| !is_text(it)));
+            match map {
+                Some(None) => return None,
+                Some(Some((name, value))) => {
+                    (format!("has {name}: {value}, which is no text: Ray"), format!("{name}: \"{value}\""))
+                }
+                None => ("has `env_vars` that are no map: Ray".into(), "NAME: \"VALUE\" below it".into()),
+            }
+        }
+        Ok((Value::Null, _)) => return None,
+        Ok(_) => ("is no map: KubeRay".into(), "pip, env_vars, working_dir, …, each with its value".into()),
+    };
+    let check = Check::fail(format!("runtimeEnvYAML {why} refuses the job"), remedy);
+    Some(check.at(job.place("spec.runtimeEnvYAML")))
+}
+
+fn of_volcano(pods: &Pods) -> Option<Check> {
+    if pods.maker != Maker::VolcanoJob {
+        return None;
+    }
+    if pods.roles.iter().filter(|role| **role == pods.role).count() > 1 {
+        let evidence = format!("two tasks are called `{}`; Volcano rejects the job", pods.role);
+        return Some(Check::fail(evidence, "another name for each task").at(pods.at("")));
+    }
+    let replicas = |task: &Value| task.get("replicas").map_or(Some(1), Value::as_u64);
+    let all: u64 = list(&pods.owner, "/tasks").iter().map(replicas).sum::<Option<u64>>()?;
+    let least = pods.owner_number("minAvailable").filter(|least| *least > all)?;
+    let evidence = format!("minAvailable: {least}, but the tasks have {all} pods; Volcano rejects the job");
+    Some(Check::fail(evidence, format!("minAvailable: {all}")).at(pods.of_owner("minAvailable")))
+}
+
+/// What the kind of the object says of its pods.
+fn of_kind(pods: &Pods) -> Option<Check> {
+    let selects = matches!(pods.maker, Maker::StatefulSet | Maker::Deployment) && !pods.is_open;
+    if selects && !is_selected(pods.owner.get("selector"), pods) {
+        let evidence = "the selector does not select the labels of the template: the API server rejects it";
+        let remedy = "the labels of template.metadata.labels in selector.matchLabels";
+        return Some(Check::fail(evidence, remedy).at(pods.of_owner("selector")));
+    }
+    let policy = pods.spec.get("restartPolicy").and_then(Value::as_str);
+    let can_be = match pods.maker {
+        Maker::StatefulSet | Maker::Deployment | Maker::LeaderWorkerSet => &["Always"][..],
+        Maker::Job | Maker::IndexedJob => &["Never", "OnFailure"],
+        // JobSet fills in what is missing.
+        Maker::JobSet if policy.is_some() => &["Never", "OnFailure"],
+        _ => return None,
+    };
+    let (is, said) = (policy.unwrap_or("Always"), if policy.is_none() { " (the default)" } else { "" });
+    (!can_be.contains(&is) && !is_placeholder(is)).then(|| {
+        let evidence =
+            format!("restartPolicy: {is}{said}: the API server rejects it in a {}", pods.facts().name);
+        Check::fail(evidence, format!("restartPolicy: {}", can_be[0])).at(pods.at("restartPolicy"))
+    })
+}
+
+fn of_kubeflow(pods: &Pods) -> Option<Check> {
+    if !pods.train() {
+        return None;
+    }
+    if pods.maker == Maker::TrainJob && pods.is_container {
+        return pods.containers.iter().find_map(|own| trainers_variables(pods, own));
+    }
+    if pods.maker != Maker::PyTorchJob {
+        return None;
+    }
+    if pods.has(When::Master) && pods.role == "master" && pods.count.is_some_and(|count| count != 1) {
+        let evidence = format!("{} Masters; the operator accepts one", pods.count.unwrap_or_default());
+        let remedy = "replicas: 1 for the Master, the others as Worker";
+        return Some(Check::fail(evidence, remedy).at(pods.at("")));
+    }
+    let is_named = |container: &Container| name(&container.value) == Some("pytorch");
+    (!pods.containers.iter().any(is_named)).then(|| {
+        let evidence = "no container is called `pytorch`; the operator refuses the job";
+        Check::fail(evidence, "name: pytorch for the container that trains").at(pods.at("containers"))
+    })
+}
+
+/// The variables that Kubeflow's Trainer sets itself.
+fn trainers_variables(pods: &Pods, container: &Container) -> Option<Check> {
+    let is_trainers = |name: &&str| {
+        name.starts_with("PET_") && pods.facts().variables.iter().any(|known| known.name == *name)
+    };
+    let set: Vec<&str> = container.own.iter().map(String::as_str).filter(is_trainers).collect();
+    let is_nodes = |entry: &&Value| entry.get("name").is_some_and(|name| name == "PET_NNODES");
+    let nodes = list(&container.value, "/env").iter().find(is_nodes).and_then(|it| it.get("value")?.as_str());
+    let remedy = match nodes.filter(|nodes| nodes.contains(':')) {
+        Some(nodes) => {
+            format!("--nnodes={nodes} in spec.trainer.command: a flag wins over what Trainer sets")
+        }
+        None => "use spec.trainer.numNodes and numProcPerNode".into(),
+    };
+    let check = Check::fail(format!("a TrainJob that sets {} is rejected", set.join(", ")), remedy);
+    (!set.is_empty()).then(|| check.at(pods.at(&container.at("env"))))
 }

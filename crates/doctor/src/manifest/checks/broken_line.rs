@@ -3,31 +3,29 @@
 //! become a command of their own.
 
 use super::prelude::*;
-use rallypoint_shell::{Surroundings, Variables, read};
 
 pub(super) const RULE: Rule = Rule {
     id: "broken-line",
     sees: "FAIL: a blank or a comment behind the `\\` at the end of a line, no `\\` at all, or a line with a \
-           comment between the flags: torchrun does not get what follows",
+           comment, or none, between the flags: torchrun does not get what follows",
     fails: "broken-line.sbatch",
     passes: "good-slurm.sbatch",
     find: Find::Files(find),
 };
 
 fn find(manifests: &Manifests) -> Vec<Check> {
-    let of_object = |object: &Object| {
-        let of_map = || object.value.get("data").into_iter().filter_map(Value::as_object).flatten();
-        let scripts = of_map().filter_map(|(_, text)| text.as_str()).filter(|text| text.starts_with("#!"));
-        let mut texts = object.script().into_iter().chain(scripts);
-        let broken = texts.clone().find_map(broken).map(check).or_else(|| texts.find_map(unjoined));
-        Some(broken?.at(object.place("-")))
+    // A script that nothing starts is read as well.
+    let of_map = |object: &Object| {
+        let texts = || object.value.get("data").into_iter().filter_map(Value::as_object).flatten();
+        let mut scripts = texts().filter_map(|(_, text)| text.as_str()).filter(|text| text.starts_with("#!"));
+        Some(check(scripts.find_map(broken)?).at(object.place("-")))
     };
     let of_container = |(pods, container): (&Pods, &Container)| {
-        let found = container.argv.iter().find_map(|text| broken(text))?;
-        Some(check(found).at(pods.at(&container.at("command"))))
+        let found = container.texts().find_map(broken).map(check).or_else(|| unjoined(container))?;
+        Some(found.at(pods.at(&container.at("command"))))
     };
-    let objects = manifests.objects.iter().filter_map(of_object);
-    objects.chain(manifests.containers().filter_map(of_container)).collect()
+    let maps = manifests.objects.iter().filter_map(of_map);
+    maps.chain(manifests.containers().filter_map(of_container)).collect()
 }
 
 fn check((number, why, lost): (usize, &str, &str)) -> Check {
@@ -37,17 +35,14 @@ fn check((number, why, lost): (usize, &str, &str)) -> Check {
 }
 
 /// Flags that stand where a program should.
-fn unjoined(text: &str) -> Option<Check> {
-    let file = |_: &str| None;
-    let surroundings =
-        Surroundings { variables: Variables::new(), open: true, file: &file, here: &[], choice: 0 };
+fn unjoined(container: &Container) -> Option<Check> {
     // Elsewhere it may be a rest that nothing needs.
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let lines: Vec<&str> = container.texts().flat_map(str::lines).map(str::trim).collect();
     let is_next = |flag: &str| {
         let ends = |line: &str| !line.is_empty() && !line.starts_with('#') && !line.ends_with('\\');
         lines.windows(2).any(|two| two[1].starts_with(flag) && ends(two[0]))
     };
-    let flag = read(text, &[], surroundings).commands.into_iter().find_map(|command| {
+    let flag = container.all_commands().find_map(|command| {
         let name = command.words.first()?.to_string().split('=').next()?.to_owned();
         (name.starts_with("--") && is_next(&name)).then_some(name)
     })?;
@@ -58,6 +53,7 @@ fn unjoined(text: &str) -> Option<Check> {
 /// The first line that ends a command too early, by its number, and what the command loses.
 fn broken(text: &str) -> Option<(usize, &'static str, &str)> {
     let is_remark = |line: &&str| line.trim_start().starts_with('#');
+    let is_empty = |line: &&str| line.trim().is_empty();
     let lines: Vec<&str> = text.lines().collect();
     (1..).zip(&lines).filter(|(_, line)| !is_remark(line)).find_map(|(number, line)| {
         let (_, behind) = line.rsplit_once('\\')?;
@@ -67,9 +63,11 @@ fn broken(text: &str) -> Option<(usize, &'static str, &str)> {
             "" if blank => "a blank behind the backslash",
             remark if blank && remark.starts_with('#') => "a comment behind the backslash",
             "" if lines.get(number).is_some_and(is_remark) => "the comment in the next line",
+            "" if lines.get(number).is_some_and(is_empty) => "the empty next line",
             _ => return None,
         };
-        let lost = next.find(|line| !is_remark(line))?;
-        lost.trim_start().starts_with('-').then_some((number, why, lost))
+        let lost = next.find(|line| !is_remark(line) && !is_empty(line))?;
+        let is_script = lost.starts_with(' ') && lost.split_whitespace().next()?.ends_with(".py");
+        (lost.trim_start().starts_with('-') || is_script).then_some((number, why, lost))
     })
 }

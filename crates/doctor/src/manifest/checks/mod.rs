@@ -35,12 +35,12 @@ mod node_rank;
 mod not_read;
 mod not_ready_addresses;
 mod object_name;
-mod operator_rejects;
-mod operator_variables;
+mod one_argument;
 mod ordered_ready;
 mod parallelism;
 pub(super) mod prelude;
 mod ranks_beside_torchrun;
+mod ray_ends;
 mod rdzv_conf_keys;
 mod run_id;
 mod sbatch_ignored;
@@ -173,14 +173,14 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
     ("can the pods be told apart, and do they agree", &[
         &node_rank::RULE, &node_count::RULE, &trains_alone::RULE, &agreement::RULE, &world_size::RULE,
         &more_processes::RULE, &mpi_slots::RULE, &parallelism::RULE, &unset_variable::RULE, &run_id::RULE,
-        &constant_run_id::RULE, &object_name::RULE, &sbatch_ignored::RULE, &operator_variables::RULE,
-        &operator_rejects::RULE, &api_rejects::RULE, &unknown_field::RULE, &katib_trial::RULE,
+        &constant_run_id::RULE, &object_name::RULE, &sbatch_ignored::RULE,
+        &api_rejects::RULE, &unknown_field::RULE, &katib_trial::RULE,
     ]),
     ("the rest", &[
-        &broken_line::RULE, &assignment_as_program::RULE, &flag_takes_script::RULE, &rdzv_conf_keys::RULE,
+        &broken_line::RULE, &assignment_as_program::RULE, &flag_takes_script::RULE, &one_argument::RULE, &rdzv_conf_keys::RULE,
         &flags_of_other_backend::RULE, &c10d_restarts::RULE, &ranks_beside_torchrun::RULE,
         &sleep_as_synchronisation::RULE, &shared_memory::RULE, &network_guess::RULE, &backoff_limit::RULE,
-        &ordered_ready::RULE, &sidecar::RULE, &yaml::RULE, &duplicate_key::RULE,
+        &ordered_ready::RULE, &sidecar::RULE, &ray_ends::RULE, &yaml::RULE, &duplicate_key::RULE,
         &template::RULE, &unknown_kind::RULE, &not_read::RULE, &no_launch::RULE,
         &skipped::RULE, &no_pods::RULE, &manifests::RULE,
     ]),

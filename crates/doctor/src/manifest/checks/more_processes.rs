@@ -9,7 +9,7 @@ pub(super) const RULE: Rule = Rule {
            or one without a number. WARN: torchrun without `--nproc-per-node` and several GPUs",
     fails: "more-processes.yaml",
     passes: "good-job-accelerate.yaml",
-    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed], find),
+    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed, Tool::Lightning], find),
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {

@@ -1,16 +1,22 @@
 //! mpirun counts the slots of its hosts, and starts nothing if it is to start more processes than these.
+//! deepspeed starts nothing if a line of its host file does not say how many slots the host has.
 
 use super::prelude::*;
+use crate::manifest::launches::flag;
 use crate::manifest::objects::scalar;
 
 pub(super) const RULE: Rule = Rule {
     id: "mpi-slots",
-    sees: "FAIL: `mpirun -np 16` in an MPIJob of 2 Workers with 4 slots each",
+    sees: "FAIL: `mpirun -np 16` in an MPIJob of 2 Workers with 4 slots each; `deepspeed --hostfile` with a \
+           file of hosts without `slots=`",
     fails: "mpi-slots.yaml",
     passes: "good-mpijob.yaml",
     find: Find::Pods(|manifests, pods| {
         let commands = pods.containers.iter().flat_map(|own| own.commands.iter().map(move |it| (own, it)));
-        commands.filter_map(|(own, command)| find(manifests, pods, own, command)).collect()
+        let found = commands.filter_map(|(own, command)| {
+            find(manifests, pods, own, command).or_else(|| of_deepspeed(manifests, pods, own, command))
+        });
+        found.collect()
     }),
 };
 
@@ -45,5 +51,33 @@ fn find(manifests: &Manifests, pods: &Pods, container: &Container, command: &Com
         );
         let remedy = format!("-np {all}, or slotsPerWorker and the Workers that it needs");
         Check::fail(evidence, remedy).at(pods.at(&container.at("command")))
+    })
+}
+
+/// A host file that the script writes, or that is in these files.
+fn of_deepspeed(manifests: &Manifests, pods: &Pods, own: &Container, command: &Command) -> Option<Check> {
+    if !command.words.iter().any(|word| word.literal().is_some_and(|word| basename(word) == "deepspeed")) {
+        return None;
+    }
+    let told = flag(&command.words, &["hostfile"])?.text.to_string();
+    // Only what surely writes names alone.
+    let writes = |line: &str| {
+        let lists = ["scontrol show host", "srun hostname", "cat $PBS_NODEFILE", "echo"];
+        let to = line.rsplit_once('>').map(|(_, to)| to.trim().trim_matches(['"', '$', '{', '}']));
+        lists.iter().any(|list| line.trim_start().starts_with(list))
+            && to.is_some_and(|to| basename(to) == basename(&told) || to.to_lowercase().contains("hostfile"))
+    };
+    let is_written = || {
+        let texts: Vec<&str> = own.texts().collect();
+        let says = texts.iter().any(|text| text.contains("slots="));
+        !says && texts.iter().flat_map(|text| text.lines()).any(writes)
+    };
+    let is_named = |text: String| {
+        let mut hosts = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        hosts.any(|line| !line.contains("slots="))
+    };
+    (is_written() || own.file(pods, &manifests.objects, &told).is_some_and(is_named)).then(|| {
+        let evidence = format!("the host file `{told}` has hosts without `slots=`: deepspeed refuses it");
+        Check::fail(evidence, "HOST slots=8, a line for each host").at(pods.at(&own.at("command")))
     })
 }

@@ -8,10 +8,10 @@ pub(super) const RULE: Rule = Rule {
     id: "node-count",
     sees: "FAIL: `--nnodes=8` and 4 pods, or no `--nnodes`; in a script for a batch system, torchrun without \
            `srun` (`mpiexec`, …) on several nodes, or `srun` that starts it on one of them only, or 8 times \
-           a node. WARN: several pods that train alone, or nodes that nothing uses",
+           a node; Lightning with `--trainer.devices=4` and `--ntasks-per-node=8`. WARN: several pods that train alone, or nodes that nothing uses",
     fails: "node-count.yaml",
     passes: "good-job-static.yaml",
-    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Other], find),
+    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Lightning, Tool::Other], find),
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
@@ -21,7 +21,11 @@ fn find(call: &Call<'_>) -> Option<Check> {
     }
     let is_told = nodes.is_some() || !is_told_elsewhere;
     let of_number = || of_number(call).filter(|_| is_told);
-    let check = too_often(call).or_else(of_number).or_else(|| idle(call))?;
+    let check = match call.launch.tool {
+        Tool::Lightning => of_devices(call).or_else(of_number),
+        _ => too_often(call).or_else(of_number).or_else(|| idle(call)),
+    };
+    let check = check?;
     Some(check.at(call.at("command")))
 }
 
@@ -38,6 +42,28 @@ fn too_often(call: &Call<'_>) -> Option<Check> {
     };
     let evidence = format!("{by} starts {name} {often}, and each starts its own processes");
     Some(Check::fail(evidence, remedy(call)))
+}
+
+/// Slurm is to start a task for each device of Lightning's, which starts none itself in a job with a number of
+/// tasks.
+fn of_devices(call: &Call<'_>) -> Option<Check> {
+    let step = call.pods.step.as_ref().filter(|step| step.usual == Some("srun"))?;
+    let told = call.launch.processes.as_ref()?;
+    let devices: u64 = told.text.literal()?.parse().ok()?;
+    let each = match step.by {
+        Some(_) => step.size.tasks?.checked_div(step.size.nodes?)?,
+        None => step.size.each?,
+    };
+    let what = format!("{} of a node ({})", counted(devices, "device", "devices"), told.by);
+    let evidence = if each != devices {
+        format!("Lightning is to use {what}, but Slurm has {} there", counted(each, "task", "tasks"))
+    } else if step.by.is_none() && devices > 1 {
+        format!("Lightning is to use {what}, and leaves it to srun to start their processes: nothing does")
+    } else {
+        return None;
+    };
+    let remedy = format!("#SBATCH --ntasks-per-node={devices}, and `srun` in front of the program");
+    Some(Check::fail(format!("{evidence}: it refuses to start, or waits"), remedy))
 }
 
 /// Nodes of a batch system that the only launcher does not use.

@@ -10,7 +10,8 @@ pub(super) const RULE: Rule = Rule {
            that repeats, the index and one, `--node-rank=2` of 2; an index asked of pods without one (a Job \
            without `completionMode: Indexed`, a Deployment); `${POD_NAME##*-}` of a Job's pod, five random \
            characters; `srun python train.py --rank=$SLURM_PROCID` in a script for sbatch, where each task \
-           gets 0. WARN: no `RANK`; a rank that is wrong unless a config file says `c10d`",
+           gets 0. WARN: no `RANK`; a rank that is wrong unless a config file says `c10d`, or the program \
+           reads `SLURM_PROCID` itself",
     fails: "bad-job-rank-constant.yaml",
     passes: "good-job-static.yaml",
     find: Find::Files(|manifests| {
@@ -81,11 +82,12 @@ fn among_others(call: &Call<'_>) -> Option<Check> {
         return Some(Check::fail(evidence, remedy(call)));
     }
     let wrong = |evidence: String| {
-        if launch.is_configured {
-            let evidence = format!("{evidence}, unless its config file has `rdzv_backend: c10d`");
-            return Check::warn(evidence, remedy(call));
-        }
-        Check::fail(evidence, remedy(call))
+        let unless = match launch.is_configured {
+            true => "its config file has `rdzv_backend: c10d`",
+            false if is_program && pods.step.is_some() => "the program reads its task's own variables",
+            false => return Check::fail(evidence, remedy(call)),
+        };
+        Check::warn(format!("{evidence}, unless {unless}"), remedy(call))
     };
     if let Some(rank) = text.literal() {
         let equal = manifests.together(pods).filter(|other| has_rank(other, rank));
@@ -260,7 +262,7 @@ fn remedy(call: &Call<'_>) -> String {
         Tool::Accelerate => "--machine_rank=",
         Tool::DeepSpeed => "--node_rank=",
         Tool::Torchrun | Tool::Other => "--node-rank=",
-        Tool::Program => "RANK=",
+        Tool::Program | Tool::Lightning => "RANK=",
     };
     // Without a shell only Kubernetes fills in a variable.
     let written = |index: Index| match index.in_shell().strip_prefix('$') {

@@ -6,6 +6,7 @@ pub(crate) use super::super::super::{Check, Verdict};
 pub(crate) use super::super::Manifests;
 pub(crate) use super::super::container::Container;
 pub(crate) use super::super::launch::{Launch, Told, Tool};
+pub(crate) use super::super::launches::is_launcher;
 pub(crate) use super::super::meeting::{Call, first_pod};
 pub(crate) use super::super::names::{Taken, Target, is_headless, is_selected, resolve, selector, takes};
 pub(crate) use super::super::objects::{Object, is_localhost, is_placeholder, list, texts};

@@ -18,8 +18,7 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
         .find(|launch| launch.tool == Tool::Torchrun)?;
     let values =
         list(&container.value, "/env").iter().filter_map(|item| item.get("value").and_then(Value::as_str));
-    let script = container.value.get("script").and_then(Value::as_str);
-    let all: Vec<&str> = container.argv.iter().map(String::as_str).chain(values).chain(script).collect();
+    let all: Vec<&str> = container.texts().chain(values).collect();
     let is_used = |name: &str| {
         all.iter().any(|text| {
             [format!("${name}"), format!("${{{name}"), format!("$({name})")]

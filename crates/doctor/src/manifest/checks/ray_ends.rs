@@ -1,0 +1,36 @@
+//! `ray start` returns when its processes run. If it is the last command of a container, that ends, and Ray's
+//! processes with it: the others wait for a head, or the head for its workers.
+
+use super::prelude::*;
+
+pub(super) const RULE: Rule = Rule {
+    id: "ray-ends",
+    sees: "FAIL: a pod whose last command is `ray start` without `--block`. WARN: `srun ray start` without it",
+    fails: "ray-ends.yaml",
+    passes: "good-ray-block.yaml",
+    find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),
+};
+
+fn find(pods: &Pods, container: &Container) -> Option<Check> {
+    // KubeRay itself adds the flag to what it starts.
+    if pods.maker == Maker::Ray || !container.unread.is_empty() {
+        return None;
+    }
+    let starts = |command: &&Command| {
+        let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
+        let is_ray = words.windows(2).any(|two| basename(&two[0]) == "ray" && two[1] == "start");
+        is_ray && !words.iter().any(|word| word.starts_with("--block") || word.starts_with('$'))
+    };
+    let is_srun = |command: &&Command| command.words[0].to_string() == "srun";
+    let remedy = "ray start --block …";
+    let check = if pods.maker == Maker::Slurm {
+        container.script.iter().filter(is_srun).find(starts)?;
+        let evidence = "`ray start` returns at once, and Slurm ends what a step leaves behind: Ray is gone";
+        Check::warn(evidence, remedy)
+    } else {
+        container.commands.last().filter(starts).filter(|command| !command.conditional)?;
+        let evidence = "`ray start` returns at once, and the container ends with it: Ray never stays";
+        Check::fail(evidence, remedy)
+    };
+    Some(check.at(pods.at(&container.at("command"))))
+}
