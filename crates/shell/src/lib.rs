@@ -32,7 +32,7 @@ mod run;
 mod text;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 pub use run::{read, started};
@@ -97,6 +97,8 @@ pub struct Reading {
     pub commands: Vec<Command>,
     /// The parts that could not be read, and why.
     pub unread: Vec<String>,
+    /// The files that the script writes.
+    pub written: HashMap<String, String>,
     /// How many readings there are, by the branches that they take.
     pub ways: usize,
     /// Whether a condition was decided by the values in the pod.

@@ -12,6 +12,9 @@ use brush_parser::{Parser, ParserOptions};
 use super::choices::{self, Choices, either};
 use super::{Command, Reading, Source, Surroundings, Text, Variables, basename, called, is_script, is_shell};
 
+/// The variable for a place that is to be filled in, such as `{{ name }}` or `<NAME>`.
+pub(super) const PLACE: &str = "_PLACE";
+
 /// Depth limit for scripts that call scripts and functions.
 const DEPTH: usize = 8;
 
@@ -104,7 +107,8 @@ impl<'a> Shell<'a> {
 
 impl Shell<'_> {
     fn done(self) -> Reading {
-        Reading { ways: self.choices.ways, is_by_pod: self.is_by_pod, ..self.reading }
+        let (ways, is_by_pod, written) = (self.choices.ways, self.is_by_pod, self.written);
+        Reading { ways, is_by_pod, written, ..self.reading }
     }
 
     pub(super) fn set(&mut self, name: &str, value: Text) {
@@ -118,7 +122,7 @@ impl Shell<'_> {
         }
         // A line that goes on behind the end does not matter to a shell.
         let whole = text.trim_end().trim_end_matches('\\');
-        match Parser::new(whole.as_bytes(), &ParserOptions::default()).parse_program() {
+        match parsed(whole) {
             Ok(program) => {
                 self.depth = self.depth.saturating_add(1);
                 for list in &program.complete_commands {
@@ -140,7 +144,7 @@ impl Shell<'_> {
         if self.depth >= DEPTH {
             return None;
         }
-        let program = Parser::new(script.as_bytes(), &ParserOptions::default()).parse_program().ok()?;
+        let program = parsed(script).ok()?;
         let variables = (*self.variables).clone();
         let surroundings =
             Surroundings { variables, open: self.open, file: self.file, here: self.here, choice: 0 };
@@ -423,6 +427,7 @@ impl Shell<'_> {
         if words.is_empty() || declares {
             return;
         }
+        self.keep_written(&words, &redirects);
         let before = Rc::clone(&self.variables);
         let private = Rc::clone(&self.private);
         for assignment in own {
@@ -431,7 +436,6 @@ impl Shell<'_> {
                 Rc::make_mut(&mut self.private).remove(name);
             }
         }
-        self.keep_written(&words, &redirects);
         self.execute(words);
         if !CHANGE.contains(&builtin.as_str()) && !self.functions.contains_key(&builtin) {
             (self.variables, self.private) = (before, private);
@@ -481,7 +485,7 @@ impl Shell<'_> {
     fn keep_written(&mut self, words: &[Text], redirects: &[&IoRedirect]) {
         let program = words[0].literal().unwrap_or_default();
         let document = redirects.iter().find_map(|redirect| match redirect {
-            IoRedirect::HereDocument(_, document) => Some(document.doc.value.clone()),
+            IoRedirect::HereDocument(_, document) => Some(document),
             _ => None,
         });
         let target = redirects.iter().find_map(|redirect| match redirect {
@@ -498,7 +502,12 @@ impl Shell<'_> {
             _ => return,
         };
         let content = match (program, document) {
-            ("cat" | "tee", Some(document)) => document,
+            // The shell fills in a document unless its end is quoted.
+            ("cat" | "tee", Some(document)) if document.requires_expansion => {
+                let text = self.text(&format!("\"{}\"", document.doc.value.replace('"', "\\\"")));
+                text.as_script(Rc::make_mut(&mut self.variables))
+            }
+            ("cat" | "tee", Some(document)) => document.doc.value.clone(),
             ("echo", _) => words[1..].iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
             _ => return,
         };
@@ -639,6 +648,33 @@ impl Shell<'_> {
         (self.variables, self.private, self.open, self.ended) = before;
         self.positional = positional;
     }
+}
+
+/// Parses a script. A place that is to be filled in is a variable that nobody knows.
+fn parsed(text: &str) -> Result<ast::Program, brush_parser::ParseError> {
+    let parse = |text: &str| Parser::new(text.as_bytes(), &ParserOptions::default()).parse_program();
+    let text = filled_in(text, "{{", "}}");
+    parse(&text).or_else(|error| parse(&filled_in(&text, "<", ">")).map_err(|_| error))
+}
+
+fn filled_in(text: &str, begin: &str, end: &str) -> String {
+    let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | ' ' | '.' | '/');
+    let mut made = String::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once(begin) {
+        made.push_str(before);
+        rest = match behind.split_once(end) {
+            Some((name, after)) if begin == "{{" || !name.is_empty() && name.chars().all(is_name) => {
+                made.extend(["${", PLACE, "}"]);
+                after
+            }
+            _ => {
+                made.push_str(begin);
+                behind
+            }
+        };
+    }
+    made + rest
 }
 
 /// Whether a program runs the command that follows, in a container or with other limits.

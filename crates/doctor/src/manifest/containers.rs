@@ -81,7 +81,6 @@ impl Container {
                 }
             }
         }
-        self.variables.insert(BLANK.into(), vec![Text::unknown("{{…}}", false)]);
         self.variables
             .entry("HOSTNAME".into())
             .or_insert_with(|| vec![Text::of(Part::Of(shell::Source::HostName))]);
@@ -150,7 +149,7 @@ impl Container {
             }
             Piece::Reference(name) => format!("$({name})"),
         };
-        references(&without_blanks(script)).into_iter().map(made).collect()
+        references(script).into_iter().map(made).collect()
     }
 
     /// The text of a file in this container, if a ConfigMap of these files holds it.
@@ -234,21 +233,6 @@ fn dollar(word: &str) -> Option<&str> {
     let name = &name[..end.unwrap_or(name.len())];
     name.starts_with(|c: char| c.is_ascii_uppercase()).then_some(name).filter(|name| name.len() > 1)
 }
-
-/// A script in which `{{ … }}` is a variable that nobody knows.
-fn without_blanks(script: &str) -> String {
-    let mut made = String::new();
-    let mut rest = script;
-    while let Some((before, after)) = rest.split_once("{{") {
-        let Some((_, behind)) = after.split_once("}}") else { break };
-        made.extend([before, "${", BLANK, "}"]);
-        rest = behind;
-    }
-    made + rest
-}
-
-/// The variable that stands for a place to be filled in.
-const BLANK: &str = "_BLANK";
 
 fn is_name(name: &str) -> bool {
     !name.is_empty()

@@ -373,9 +373,12 @@ impl Pods {
             "" => object.value.clone(),
             at => object.value.pointer(&format!("/{}", at.replace('.', "/"))).cloned().unwrap_or(Value::Null),
         };
+        let is_container = container.is_some();
+        let is_open = self.is_open || !is_container && is_patch(&spec);
         Some(Self {
             place: object.place(&field),
-            is_container: container.is_some(),
+            is_container,
+            is_open,
             labels: texts(template.pointer("/metadata/labels")),
             annotations: texts(template.pointer("/metadata/annotations")),
             ..self.with_spec(object, spec, owner)
@@ -410,6 +413,11 @@ impl Pods {
         let owner_at = format!("{}{}", object.at, self.owner_at);
         Self { owner, owner_at, spec, hosts, subdomain, ..self }
     }
+}
+
+/// Whether the spec is a patch for that of another file, which has the rest.
+pub(crate) fn is_patch(spec: &Value) -> bool {
+    list(spec, "/containers").iter().any(|container| container.get("image").is_none())
 }
 
 /// The pods of an object, without their containers.

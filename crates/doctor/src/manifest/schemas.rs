@@ -74,6 +74,12 @@ fn root(object: &Object) -> Option<&'static str> {
     roots.find(|(name, _)| *name == wanted).map(|(_, part)| part)
 }
 
+/// The versions in which the published schemas have a kind.
+pub(crate) fn versions(kind: &str) -> impl Iterator<Item = &'static str> {
+    let roots = TABLE.lines().filter_map(|line| line.strip_prefix("= ")?.split(' ').next()?.rsplit_once('/'));
+    roots.filter(move |(_, own)| *own == kind).map(|(version, _)| version)
+}
+
 /// The way through an object.
 #[derive(Default)]
 struct Walk {

@@ -187,6 +187,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
     let surroundings = Surroundings { variables: variables.clone(), open: true, file: &file, here, choice };
     let reading = shell::read(text, &[], surroundings);
     let script: Rc<[Command]> = reading.commands.into();
+    let file = |path: &str| reading.written.get(path).cloned().or_else(|| file(path));
     let (mut all, mut others) = (Vec::new(), Vec::new());
     for (number, command) in script.iter().enumerate() {
         let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
@@ -203,7 +204,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
             let (words, variables) = on_nodes(command, start);
             let here = [(Source::Index, index.to_string())];
             let inner = Surroundings { variables, open: true, file: &file, here: &here, choice };
-            let Reading { commands, unread, ways, is_by_pod } =
+            let Reading { commands, unread, ways, is_by_pod, .. } =
                 shell::started(&words, command.conditional, inner);
             with_launches(Container { commands, unread, ways, is_by_pod, ..begin() })
         };

@@ -185,6 +185,13 @@ impl Torchrun {
         self.flags.iter().any(|flag| flag.name == name)
     }
 
+    /// The words before the program that look like flags, and are flags of no known release.
+    pub fn unknown_flags(&self) -> impl Iterator<Item = &str> {
+        let is_known = |at: usize| self.flags.iter().any(|flag| at.wrapping_sub(flag.at) < flag.words);
+        let own = self.argv.iter().enumerate().take(self.program).skip(self.entry).skip(1);
+        own.filter(move |(at, _)| !self.is_ft && !is_known(*at)).map(|(_, word)| word.as_str())
+    }
+
     /// The backend, if the command names one.
     pub fn backend(&self) -> Option<Backend> {
         self.flag("rdzv-backend").filter(|name| !name.contains('$')).map(Backend::parse)

@@ -1,6 +1,7 @@
 //! The API server, or the operator, refuses an object that cannot be: no pod is ever made.
 
 use super::super::objects::parse;
+use super::super::pods::is_patch;
 use super::super::schemas;
 use super::prelude::*;
 
@@ -8,7 +9,8 @@ pub(super) const RULE: Rule = Rule {
     id: "api-rejects",
     sees: "FAIL: a `volumeMount` whose volume is not there, two containers or volumes with one name, GPUs in \
            `requests` that `limits` do not have alike, a Service with several ports and no names for them, a \
-           label with a blank or a `/` in its value; a StatefulSet with `restartPolicy: OnFailure`, a Job \
+           label with a blank or a `/` in its value; more in `requests` than in `limits`; `apiVersion: v1` of a \
+           Job; an Indexed Job without `completions`; a StatefulSet with `restartPolicy: OnFailure`, a Job \
            without; `fieldPath: metadata.labels.rank`; a Deployment whose selector is not for its pods; a \
            PyTorchJob with two Masters, or without a container `pytorch`; a TrainJob that sets `PET_*`; two \
            tasks of a Volcano job with one name, or a `minAvailable` above their pods; a RayJob with \
@@ -25,7 +27,7 @@ pub(super) const RULE: Rule = Rule {
             by_kind.into_iter().chain(paths).chain(of_template(pods)).collect::<Vec<_>>()
         };
         let of_object = |object: &Object| {
-            let of_ray = ray_job(object).or_else(|| runtime_env(object));
+            let of_ray = ray_job(object).or_else(|| runtime_env(object)).or_else(|| version(object));
             let of_any = || ports(object).or_else(|| label(object)).filter(|_| !object.has_blanks);
             of_ray.or_else(of_any)
         };
@@ -41,9 +43,7 @@ fn name(item: &Value) -> Option<&str> {
 
 /// What only reading the whole template tells.
 fn of_template(pods: &Pods) -> Option<Check> {
-    // A patch for another file lacks what that has.
-    let is_whole = pods.containers.iter().all(|own| own.value.get("image").is_some());
-    if pods.is_open || pods.is_container || !is_whole {
+    if pods.is_open || pods.is_container {
         return None;
     }
     let volumes = || list(&pods.spec, "/volumes");
@@ -70,6 +70,19 @@ fn of_template(pods: &Pods) -> Option<Check> {
         }
         let limits = texts(container.value.pointer("/resources/limits"));
         let requests = texts(container.value.pointer("/resources/requests"));
+        let most = |name: &str| quantity(limits.get(name)?);
+        let over = requests.iter().find(|(name, wanted)| {
+            most(name).zip(quantity(wanted)).is_some_and(|(most, wanted)| wanted > most)
+        });
+        if let Some((name, wanted)) = over {
+            let evidence = format!(
+                "`{name}` is {wanted} in requests, and less in limits: the API server rejects the object"
+            );
+            return Some(
+                Check::fail(evidence, "limits that are not below the requests")
+                    .at(pods.at(&container.at("resources"))),
+            );
+        }
         let is_device = |name: &str| name.split_once('/').is_some_and(|(domain, _)| domain.contains('.'));
         let differs =
             |(name, wanted): &(&String, &String)| is_device(name) && limits.get(*name) != Some(*wanted);
@@ -80,6 +93,17 @@ fn of_template(pods: &Pods) -> Option<Check> {
         );
         let remedy = format!("limits: {{{device}: {wanted}}}, which is enough by itself");
         Some(Check::fail(evidence, remedy).at(pods.at(&container.at("resources"))))
+    })
+}
+
+/// A kind of Kubernetes' own in another group or version than its.
+fn version(object: &Object) -> Option<Check> {
+    let Object { api, kind, .. } = object;
+    let mut known = schemas::versions(kind).filter(|known| !known.contains('.')).peekable();
+    let right = known.peek().copied().filter(|_| !api.is_empty() && !api.contains(['.', '$', '{']))?;
+    known.all(|known| known != api).then(|| {
+        let evidence = format!("no API server of today has a {kind} of `{api}`");
+        Check::fail(evidence, format!("apiVersion: {right}")).at(object.place("apiVersion"))
     })
 }
 
@@ -176,6 +200,24 @@ fn of_volcano(pods: &Pods) -> Option<Check> {
     Some(Check::fail(evidence, format!("minAvailable: {all}")).at(pods.of_owner("minAvailable")))
 }
 
+/// A number with the unit of Kubernetes.
+fn quantity(text: &str) -> Option<f64> {
+    const UNITS: [(&str, f64); 9] = [
+        ("", 1.0),
+        ("m", 0.001),
+        ("k", 1e3),
+        ("M", 1e6),
+        ("G", 1e9),
+        ("T", 1e12),
+        ("Mi", 1048576.0),
+        ("Gi", 1073741824.0),
+        ("Ki", 1024.0),
+    ];
+    let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (_, unit) = UNITS.into_iter().find(|(name, _)| *name == &text[end..])?;
+    Some(text[..end].parse::<f64>().ok()? * unit)
+}
+
 /// What the kind of the object says of its pods.
 fn of_kind(pods: &Pods) -> Option<Check> {
     let selects = matches!(pods.maker, Maker::StatefulSet | Maker::Deployment) && !pods.is_open;
@@ -184,8 +226,16 @@ fn of_kind(pods: &Pods) -> Option<Check> {
         let remedy = "the labels of template.metadata.labels in selector.matchLabels";
         return Some(Check::fail(evidence, remedy).at(pods.of_owner("selector")));
     }
+    let lacks = |field: &str| pods.owner.get(field).is_none_or(Value::is_null);
+    if pods.maker == Maker::IndexedJob && lacks("completions") && !lacks("parallelism") {
+        let evidence = "an Indexed Job without `completions`: the API server rejects it";
+        return Some(
+            Check::fail(evidence, "completions: the same as parallelism").at(pods.of_owner("completions")),
+        );
+    }
     let policy = pods.spec.get("restartPolicy").and_then(Value::as_str);
     let can_be = match pods.maker {
+        _ if policy.is_none() && is_patch(&pods.spec) => return None,
         Maker::StatefulSet | Maker::Deployment | Maker::LeaderWorkerSet => &["Always"][..],
         Maker::Job | Maker::IndexedJob => &["Never", "OnFailure"],
         // JobSet fills in what is missing.

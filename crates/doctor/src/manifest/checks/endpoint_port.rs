@@ -31,7 +31,7 @@ fn of_launch(call: &Call<'_>) -> Option<Check> {
     let is_own = call.launch.host.as_ref().is_some_and(|host| is_localhost(&host.text));
     let check = match text.trim().parse::<u16>() {
         Err(_) => {
-            let evidence = format!("the port ({}) is `{text}`, not a number", told.by);
+            let evidence = format!("the port ({}) is `{text}`, no number up to 65535", told.by);
             Check::fail(evidence, "a port such as 29500")
         }
         Ok(0) if call.are_to_meet() && !is_own => {

@@ -53,6 +53,7 @@ mod sleep_as_synchronisation;
 mod template;
 mod trains_alone;
 mod unknown_field;
+mod unknown_flag;
 mod unknown_kind;
 mod unset_variable;
 mod world_size;
@@ -177,7 +178,7 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
         &api_rejects::RULE, &unknown_field::RULE, &katib_trial::RULE,
     ]),
     ("the rest", &[
-        &broken_line::RULE, &assignment_as_program::RULE, &flag_takes_script::RULE, &one_argument::RULE, &rdzv_conf_keys::RULE,
+        &broken_line::RULE, &assignment_as_program::RULE, &flag_takes_script::RULE, &unknown_flag::RULE, &one_argument::RULE, &rdzv_conf_keys::RULE,
         &flags_of_other_backend::RULE, &c10d_restarts::RULE, &ranks_beside_torchrun::RULE,
         &sleep_as_synchronisation::RULE, &shared_memory::RULE, &network_guess::RULE, &backoff_limit::RULE,
         &ordered_ready::RULE, &sidecar::RULE, &ray_ends::RULE, &yaml::RULE, &duplicate_key::RULE,

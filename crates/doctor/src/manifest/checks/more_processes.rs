@@ -6,7 +6,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "more-processes",
     sees: "FAIL: `--nproc-per-node=8`, or `--num_processes` by `--num_machines`, and a limit of 4 GPUs, \
-           or one without a number. WARN: torchrun without `--nproc-per-node` and several GPUs",
+           or one without a number, or 4 in `CUDA_VISIBLE_DEVICES`. WARN: torchrun without `--nproc-per-node` and several GPUs",
     fails: "more-processes.yaml",
     passes: "good-job-accelerate.yaml",
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed, Tool::Lightning], find),
@@ -25,11 +25,15 @@ fn find(call: &Call<'_>) -> Option<Check> {
             format!("{each} processes in a pod ({}), but the number of GPUs is empty: it has none", told.by);
         return Some(Check::fail(evidence, format!("nvidia.com/gpu: {each}")).at(call.at("resources")));
     }
-    let gpus = container.gpus().filter(|gpus| each > *gpus && *gpus > 0)?;
+    let visible = call.variable("CUDA_VISIBLE_DEVICES").and_then(Text::literal).unwrap_or_default();
+    let visible = visible.split(',').map(|one| one.trim().parse::<u64>().ok()).collect::<Option<Vec<_>>>();
+    let visible = visible.map(|all| u64::try_from(all.len()).unwrap_or(u64::MAX));
+    let gpus = container.gpus().into_iter().chain(visible).filter(|gpus| each > *gpus && *gpus > 0).min()?;
     let evidence = format!(
-        "{each} processes {place} ({}), but it has {}: those without fail, and the others wait for them",
+        "{each} processes {place} ({}), but it has {}{}: those without fail, and the others wait for them",
         told.by,
-        counted(gpus, "GPU", "GPUs")
+        counted(gpus, "GPU", "GPUs"),
+        if visible == Some(gpus) { " in CUDA_VISIBLE_DEVICES" } else { "" }
     );
     Some(Check::fail(evidence, "as many processes as GPUs").at(call.at("command")))
 }

@@ -16,7 +16,10 @@ pub(super) const RULE: Rule = Rule {
 
 fn find(call: &Call<'_>) -> Option<Check> {
     let Launch { by_rallypoint, is_told_elsewhere, nodes, .. } = call.launch;
-    if *by_rallypoint || call.launch.counts_processes() {
+    // Each task of a node may be a node of torchrun's.
+    let size = call.pods.step.as_ref().map(|step| step.size).unwrap_or_default();
+    let are_nodes = size.nodes > Some(1) && size.tasks == call.launch.most_nodes().map(u64::from);
+    if *by_rallypoint || call.launch.counts_processes() || are_nodes {
         return None;
     }
     let is_told = nodes.is_some() || !is_told_elsewhere;
