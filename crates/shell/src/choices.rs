@@ -33,17 +33,9 @@ impl Choices {
 
 /// Whether a condition looks at something that may be another one on each node.
 pub(super) fn is_of_one_node(condition: &str) -> bool {
+    #[rustfmt::skip]
     const PARTS: [&str; 11] = [
-        "RANK",
-        "INDEX",
-        "HOST",
-        "PROCID",
-        "LOCALID",
-        "NODEID",
-        "NODE_ID",
-        "NODENAME",
-        "NODE_NAME",
-        "ROLE",
+        "RANK", "INDEX", "HOST", "PROCID", "LOCALID", "NODEID", "NODE_ID", "NODENAME", "NODE_NAME", "ROLE",
         "MASTER",
     ];
     let condition = condition.to_uppercase();

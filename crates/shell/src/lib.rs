@@ -61,7 +61,7 @@ pub struct Surroundings<'a> {
 }
 
 /// A command that a script runs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Command {
     /// Its words.
     pub words: Vec<Text>,

@@ -108,7 +108,7 @@ impl<'a> Shell<'a> {
 impl Shell<'_> {
     fn done(self) -> Reading {
         let (ways, is_by_pod, written) = (self.choices.ways, self.is_by_pod, self.written);
-        Reading { ways, is_by_pod, written, ..self.reading }
+        Reading { written, ways, is_by_pod, ..self.reading }
     }
 
     pub(super) fn set(&mut self, name: &str, value: Text) {
@@ -679,19 +679,10 @@ fn filled_in(text: &str, begin: &str, end: &str) -> String {
 
 /// Whether a program runs the command that follows, in a container or with other limits.
 fn carries(program: &str) -> bool {
+    #[rustfmt::skip]
     const CARRIERS: [&str; 12] = [
-        "apptainer",
-        "docker",
-        "enroot",
-        "env",
-        "numactl",
-        "nice",
-        "podman",
-        "shifter",
-        "singularity",
-        "sudo",
-        "taskset",
-        "timeout",
+        "apptainer", "docker", "enroot", "env", "numactl", "nice", "podman", "shifter", "singularity",
+        "sudo", "taskset", "timeout",
     ];
     CARRIERS.contains(&basename(program))
 }

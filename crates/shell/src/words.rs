@@ -372,23 +372,10 @@ fn counted(first: &str, last: &str) -> Option<Text> {
 
 /// Whether a shell or an image sets this variable, although no manifest does.
 fn is_of_every_shell(name: &str) -> bool {
+    #[rustfmt::skip]
     const NAMES: [&str; 16] = [
-        "PATH",
-        "HOME",
-        "PWD",
-        "OLDPWD",
-        "USER",
-        "SHELL",
-        "IFS",
-        "UID",
-        "EUID",
-        "PPID",
-        "LINENO",
-        "OPTARG",
-        "OPTIND",
-        "LD_LIBRARY_PATH",
-        "PYTHONPATH",
-        "TMPDIR",
+        "PATH", "HOME", "PWD", "OLDPWD", "USER", "SHELL", "IFS", "UID", "EUID", "PPID", "LINENO", "OPTARG",
+        "OPTIND", "LD_LIBRARY_PATH", "PYTHONPATH", "TMPDIR",
     ];
     const BEGINNINGS: [&str; 6] = ["BASH", "KUBERNETES_", "NVIDIA_", "CUDA_", "NCCL_", "LC_"];
     NAMES.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))

@@ -124,8 +124,8 @@ impl Container {
         let mut reading = shell::started(&words, false, surroundings);
         if !before.is_empty() {
             // The part before the shell counts as a separate command: `rallypoint run --`, `numactl`, …
-            let (variables, private) = (Rc::new(self.variables.clone()), Rc::default());
-            let command = Command { words: before, variables, private, open, conditional: false, moment: 0 };
+            let variables = Rc::new(self.variables.clone());
+            let command = Command { words: before, variables, open, ..Command::default() };
             reading.commands.insert(0, command);
         }
         (self.commands, self.unread) = (reading.commands, reading.unread);

@@ -4,7 +4,7 @@ use rallypoint_node::launch::{Backend, Environment, Torchrun};
 use rallypoint_shell::{Command, Text};
 
 /// The kind of launcher.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Tool {
     Torchrun,
     Accelerate,
@@ -14,6 +14,7 @@ pub(crate) enum Tool {
     /// Another program with flags for the nodes, their rank and the master: vLLM, SGLang, composer, …
     Other,
     /// A program that reads `MASTER_ADDR`, `RANK` and `WORLD_SIZE` itself.
+    #[default]
     Program,
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct Told {
 }
 
 /// One call of a launcher.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Launch {
     pub(super) tool: Tool,
     /// The command in the form of `check_command`.

@@ -48,23 +48,7 @@ pub(crate) fn is_launcher(program: &str) -> bool {
 }
 
 fn empty(tool: Tool, command: &Command, at: usize) -> Launch {
-    Launch {
-        tool,
-        torchrun: None,
-        backend: Backend::Static,
-        nodes: None,
-        processes: None,
-        node_rank: None,
-        host: None,
-        port: None,
-        run_id: None,
-        is_told_elsewhere: false,
-        is_configured: false,
-        by_rallypoint: false,
-        local_addr: false,
-        command: command.clone(),
-        at,
-    }
+    Launch { tool, command: command.clone(), at, ..Launch::default() }
 }
 
 fn variable(command: &Command, names: &[&str]) -> Option<Told> {
@@ -265,14 +249,8 @@ fn lightning(command: &Command, at: usize) -> Option<Launch> {
 
 /// A program that reads torch's variables: `MASTER_ADDR` or `RANK` is set, and no launcher is called.
 fn program(container: &Container) -> Option<Launch> {
-    let whole = Command {
-        words: Vec::new(),
-        variables: Rc::new(container.variables.clone()),
-        private: Rc::default(),
-        open: container.open,
-        conditional: false,
-        moment: 0,
-    };
+    let variables = Rc::new(container.variables.clone());
+    let whole = Command { variables, open: container.open, ..Command::default() };
     let is_python = |command: &&Command| {
         command
             .words

@@ -11,7 +11,7 @@ use rallypoint_node::makers::Maker;
 use rallypoint_shell::Text;
 
 /// An object of a file.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Object {
     /// Its place among all objects.
     pub(super) number: usize,
@@ -101,7 +101,7 @@ pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
                 Ok((value, duplicate)) => {
                     let twice = duplicate.map(|words| {
                         let evidence = format!("{words}; the last one counts, the others have no effect");
-                        Check::warn(evidence, "leave one of them").called("duplicate-key").at(place(&name))
+                        Check::warn(evidence, "leave one of them").called("yaml").at(place(&name))
                     });
                     checks.extend(twice);
                     take(file, value, "", &mut objects, checks);
@@ -206,11 +206,8 @@ fn script(file: &str, text: &str, is_called: bool, number: usize) -> Object {
         api: "slurm".into(),
         kind: "Script".into(),
         name: rallypoint_shell::basename(file).to_owned(),
-        namespace: None,
         value: serde_json::json!({ "script": text, "called": is_called }),
-        at: String::new(),
-        has_blanks: false,
-        trial: Value::Null,
+        ..Object::default()
     }
 }
 
@@ -271,8 +268,7 @@ fn take(file: &str, document: Value, at: &str, objects: &mut Vec<Object>, checks
         namespace,
         value: document,
         at: at.to_owned(),
-        has_blanks: false,
-        trial: Value::Null,
+        ..Object::default()
     };
     let is_object = ["metadata", "spec"].iter().any(|key| object.value.get(key).is_some());
     // A list may be of Ansible, or of Helm's values.

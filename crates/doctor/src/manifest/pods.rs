@@ -69,7 +69,7 @@ impl Step {
 }
 
 /// The pods of one template, or the tasks of one step of a script, or those of them that do the same.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Pods {
     /// The number of the object.
     pub(super) object: usize,
@@ -330,27 +330,12 @@ impl Pods {
             name: object.name.clone(),
             namespace: object.namespace.clone(),
             role: role.to_owned(),
-            owner: Value::Null,
             owner_at: "spec".into(),
-            spec: Value::Null,
-            labels: BTreeMap::new(),
-            annotations: BTreeMap::new(),
             count,
-            index: 0,
-            part_of: None,
             in_unit: count,
-            nodes: None,
-            processes: None,
-            hosts: Vec::new(),
-            subdomain: None,
-            features: Vec::new(),
             is_alone: true,
-            roles: Vec::new(),
             is_open: object.has_blanks || !maker.facts().is_known,
-            is_container: false,
-            step: None,
-            containers: Vec::new(),
-            init_containers: Vec::new(),
+            ..Self::default()
         }
     }
 

@@ -239,7 +239,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
     }
     if all.is_empty() && system.is_some() {
         let (commands, unread) = (others, reading.unread);
-        let read = Container { commands, unread, script, ..Container::of_script(object, None) };
+        let read = Container { commands, script, unread, ..Container::of_script(object, None) };
         let count = job.nodes.max(job.all_tasks());
         all.push(Pods { count, in_unit: count, containers: vec![read], ..Pods::of_script(object) });
     }

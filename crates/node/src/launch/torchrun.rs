@@ -76,9 +76,10 @@ struct Flag {
 }
 
 /// The rendezvous backend in `--rdzv-backend`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Backend {
     /// torchrun's default.
+    #[default]
     Static,
     /// The dynamic rendezvous over a TCPStore.
     C10d,

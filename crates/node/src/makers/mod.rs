@@ -11,7 +11,7 @@
 mod table;
 
 /// A maker of pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Maker {
     /// A bare pod.
     Pod,
@@ -46,6 +46,7 @@ pub enum Maker {
     /// SageMaker HyperPod's HyperPodPyTorchJob.
     HyperPod,
     /// Another kind with a pod template.
+    #[default]
     Unknown,
 }
 

@@ -200,22 +200,15 @@ fn of_volcano(pods: &Pods) -> Option<Check> {
     Some(Check::fail(evidence, format!("minAvailable: {all}")).at(pods.of_owner("minAvailable")))
 }
 
-/// A number with the unit of Kubernetes.
+/// A number with a unit, such as `500m` or `64Gi`.
 fn quantity(text: &str) -> Option<f64> {
-    const UNITS: [(&str, f64); 9] = [
-        ("", 1.0),
-        ("m", 0.001),
-        ("k", 1e3),
-        ("M", 1e6),
-        ("G", 1e9),
-        ("T", 1e12),
-        ("Mi", 1048576.0),
-        ("Gi", 1073741824.0),
-        ("Ki", 1024.0),
-    ];
-    let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (_, unit) = UNITS.into_iter().find(|(name, _)| *name == &text[end..])?;
-    Some(text[..end].parse::<f64>().ok()? * unit)
+    let number = text.trim_end_matches(char::is_alphabetic);
+    let unit = &text[number.len()..];
+    let power = ["m", "", "k", "M", "G", "T"]
+        .iter()
+        .position(|own| *own == unit.trim_end_matches('i').replace('K', "k"))?;
+    let base: f64 = if unit.ends_with('i') { 1024.0 } else { 1000.0 };
+    Some(number.parse::<f64>().ok()? * base.powi(i32::try_from(power).ok()?.saturating_sub(1)))
 }
 
 /// What the kind of the object says of its pods.

@@ -67,7 +67,7 @@ fn broken(text: &str) -> Option<(usize, &'static str, &str)> {
             _ => return None,
         };
         let lost = next.find(|line| !is_remark(line) && !is_empty(line))?;
-        let is_script = lost.starts_with(' ') && lost.split_whitespace().next()?.ends_with(".py");
+        let is_script = lost.starts_with([' ', '\t']) && lost.split_whitespace().next()?.contains(".py");
         (lost.trim_start().starts_with('-') || is_script).then_some((number, why, lost))
     })
 }

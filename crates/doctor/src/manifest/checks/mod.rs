@@ -4,7 +4,6 @@
 
 mod agreement;
 mod api_rejects;
-mod assignment_as_program;
 mod backoff_limit;
 mod broken_line;
 mod c10d_restarts;
@@ -12,10 +11,8 @@ mod cluster_domain;
 mod command_endpoint;
 mod constant_run_id;
 mod dns_policy;
-mod duplicate_key;
 mod endpoint;
 mod endpoint_port;
-mod flag_takes_script;
 mod flags_of_other_backend;
 mod ft_host;
 mod host_port;
@@ -23,6 +20,7 @@ mod init_waits;
 mod katib_trial;
 mod manifests;
 mod master_is_address;
+mod misread_word;
 mod more_processes;
 mod mpi_slots;
 mod network_guess;
@@ -33,13 +31,10 @@ mod no_subdomain;
 mod node_count;
 mod node_rank;
 mod not_read;
-mod not_ready_addresses;
 mod object_name;
-mod one_argument;
 mod ordered_ready;
 mod parallelism;
 pub(super) mod prelude;
-mod ranks_beside_torchrun;
 mod ray_ends;
 mod rdzv_conf_keys;
 mod run_id;
@@ -168,7 +163,7 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
     ("do the pods find each other", &[
         &command_endpoint::RULE, &endpoint::RULE,
         &endpoint_port::RULE, &selector_matches_none::RULE, &service_link::RULE, &no_subdomain::RULE,
-        &not_ready_addresses::RULE, &init_waits::RULE, &network_policy_ports::RULE, &cluster_domain::RULE,
+        &init_waits::RULE, &network_policy_ports::RULE, &cluster_domain::RULE,
         &dns_policy::RULE, &master_is_address::RULE, &ft_host::RULE, &host_port::RULE,
     ]),
     ("can the pods be told apart, and do they agree", &[
@@ -178,10 +173,10 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
         &api_rejects::RULE, &unknown_field::RULE, &katib_trial::RULE,
     ]),
     ("the rest", &[
-        &broken_line::RULE, &assignment_as_program::RULE, &flag_takes_script::RULE, &unknown_flag::RULE, &one_argument::RULE, &rdzv_conf_keys::RULE,
-        &flags_of_other_backend::RULE, &c10d_restarts::RULE, &ranks_beside_torchrun::RULE,
+        &broken_line::RULE, &misread_word::RULE, &unknown_flag::RULE, &rdzv_conf_keys::RULE,
+        &flags_of_other_backend::RULE, &c10d_restarts::RULE,
         &sleep_as_synchronisation::RULE, &shared_memory::RULE, &network_guess::RULE, &backoff_limit::RULE,
-        &ordered_ready::RULE, &sidecar::RULE, &ray_ends::RULE, &yaml::RULE, &duplicate_key::RULE,
+        &ordered_ready::RULE, &sidecar::RULE, &ray_ends::RULE, &yaml::RULE,
         &template::RULE, &unknown_kind::RULE, &not_read::RULE, &no_launch::RULE,
         &skipped::RULE, &no_pods::RULE, &manifests::RULE,
     ]),

@@ -1,12 +1,13 @@
 //! With c10d the workers get the host name of a pod as their `MASTER_ADDR`, and the other pods must be able
-//! to resolve it. A pod has a name for others only behind a headless Service.
+//! to resolve it. A pod has a name for others only behind a headless Service, which names only Ready pods if
+//! nothing else is said, and a pod may not be Ready before it has met the others.
 
 use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "no-subdomain",
     sees: "FAIL: c10d or etcd, and pods without names that others can resolve. WARN: no headless Service in \
-           these files",
+           these files, or a readinessProbe and a headless Service that names only Ready pods",
     fails: "no-subdomain.yaml",
     passes: "good-job-c10d.yaml",
     find: Find::Pods(|manifests, pods| find(manifests, pods).into_iter().collect()),
@@ -30,7 +31,16 @@ fn find(manifests: &Manifests, pods: &Pods) -> Option<Check> {
             let evidence = format!("the Service `{subdomain}` is not headless, so the pods get no names");
             Some(Check::fail(evidence, "clusterIP: None").at(service.place("spec.clusterIP")))
         }
-        Some(_) => None,
+        Some(service) => {
+            let published =
+                service.value.pointer("/spec/publishNotReadyAddresses") == Some(&Value::Bool(true));
+            (pods.are_probed() && !published).then(|| {
+                let evidence = "with the readinessProbe a pod has no name before it is Ready, and it may not be \
+                                Ready before it has met the others";
+                let check = Check::warn(evidence, "publishNotReadyAddresses: true");
+                check.at(service.place("spec.publishNotReadyAddresses"))
+            })
+        }
     }
 }
 

@@ -100,6 +100,8 @@ fn in_launch(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Check> 
 /// early.
 fn left_as_written(pods: &Pods, container: &Container) -> Vec<Check> {
     let of_maker = |name: &str| pods.facts().prefixes.iter().any(|prefix| name.starts_with(prefix));
+    // Kustomize fills in such names, too, in what is no training as a rule.
+    let tell = if pods.train() { Check::fail } else { Check::warn };
     let mut found = Vec::new();
     for (variable, name) in container.too_early() {
         let later = container.variables.contains_key(name);
@@ -113,7 +115,7 @@ fn left_as_written(pods: &Pods, container: &Container) -> Vec<Check> {
             false => ("which is not defined", remedy(pods, name)),
         };
         let evidence = format!("{variable} names $({name}), {why}: the text stays as it is written");
-        found.push(Check::fail(evidence, advice).at(pods.at(&container.at("env"))));
+        found.push(tell(evidence, advice).at(pods.at(&container.at("env"))));
     }
     let unexpanded = container.argv.iter().filter_map(|word| Some((word, container.unexpanded(word)?)));
     for (written, name) in unexpanded {
@@ -134,7 +136,7 @@ fn left_as_written(pods: &Pods, container: &Container) -> Vec<Check> {
         }
         let evidence =
             format!("$({name}) is used, but no variable of that name is defined: it stays as it is written");
-        found.push(Check::fail(evidence, remedy(pods, name)).at(pods.at(&container.at("command"))));
+        found.push(tell(evidence, remedy(pods, name)).at(pods.at(&container.at("command"))));
     }
     found
 }

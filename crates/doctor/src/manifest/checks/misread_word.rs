@@ -1,0 +1,163 @@
+//! A word is another one than its reader thinks: who starts a program splits nothing, a shell reads what no
+//! shell was to read, a flag takes the next word or does not. The launcher gets other arguments, or is not
+//! started at all.
+
+use super::prelude::*;
+use rallypoint_shell::{Part, is_shell};
+
+pub(super) const RULE: Rule = Rule {
+    id: "misread-word",
+    sees: "FAIL: `torchrun \"$ARGS\"`, `torchrun \"${ARGS[*]}\"`; `command: [\"torchrun --nnodes=2\"]`; \
+           `command: [bash, -c, torchrun, --nnodes=2]`, `command: [sh, torchrun]`; `–nnodes=2` with a dash \
+           from a text; a folded script (`>`) whose comment has the launcher; `srun NCCL_DEBUG=INFO torchrun \
+           …`, `command: [RANK=0, python, t.py]`, `MASTER_ADDR = $HEAD`; `accelerate launch \
+           --zero3_init_flag train.py`, `--multi_gpu true train.py`",
+    fails: "one-argument.sbatch",
+    passes: "good-slurm.sbatch",
+    find: Find::Container(|pods, container| {
+        let of_words = of_list(container).or_else(|| of_launcher(container)).or_else(|| remark(container));
+        let of_flags = container.commands.iter().find_map(of_accelerate);
+        let found = [of_words, of_assignment(container), of_flags].into_iter().flatten();
+        found.map(|check| check.at(pods.at(&container.at("command")))).collect()
+    }),
+};
+
+/// What a list of arguments makes of them.
+fn of_list(container: &Container) -> Option<Check> {
+    let argv = &container.argv;
+    let has_blanks = |word: &str| word.split_whitespace().nth(1).is_some();
+    let first = argv.first()?;
+    if has_blanks(first) && is_launcher(first.split_whitespace().next()?) {
+        let evidence =
+            format!("`{first}` is one word, and no program is called so: the container cannot start");
+        return Some(Check::fail(evidence, "an item for each word, or [sh, -c, …]"));
+    }
+    let (shell, behind) = (first, argv.get(1..)?);
+    if !is_shell(shell) {
+        return None;
+    }
+    let is_option = |word: &&String| word.starts_with(['-', '+']);
+    let options: Vec<&String> = behind.iter().take_while(is_option).collect();
+    let word = behind.get(options.len()).filter(|word| is_launcher(word) && !has_blanks(word))?;
+    let reads_text = options.iter().any(|option| !option.starts_with("--") && option.contains('c'));
+    let others = behind.get(options.len().saturating_add(1)..).filter(|others| !others.is_empty());
+    let evidence = match (reads_text, others) {
+        (true, Some(_)) => {
+            format!(
+                "`{word}` is the whole script of `{shell} -c`: the items behind it are no arguments of it"
+            )
+        }
+        (true, None) => return None,
+        (false, _) => format!("`{shell} {word}` reads {word} as a shell script, which it is not"),
+    };
+    Some(Check::fail(evidence, format!("the command without `{shell}`, or one text behind `{shell} -c`")))
+}
+
+/// What quotes make of flags.
+fn of_launcher(container: &Container) -> Option<Check> {
+    let is_flag = |word: &str| word.starts_with("--") && !word.contains(char::is_whitespace);
+    // Several flags may be the value of one: `--launcher_args "--a 1 --b 2"`.
+    let are_several = |before: &str, word: &str| {
+        let mut pieces = word.split_whitespace();
+        let is_first = pieces.next().is_some_and(|first| is_flag(first) && !first.contains("=-"));
+        let is_value = is_flag(before) && !before.contains('=');
+        is_first && !is_value && pieces.any(is_flag)
+    };
+    container.commands.iter().find_map(|command| {
+        let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
+        let at = words.iter().position(|word| is_launcher(word))?;
+        // Behind the script are arguments of its own.
+        let end = words.iter().position(|word| word.contains(".py")).unwrap_or(words.len());
+        words.get(at..end)?.windows(2).find_map(|two| {
+            let word = &two[1];
+            if word.starts_with(['–', '—']) {
+                let evidence =
+                    format!("`{word}` begins with a dash of a text: the launcher takes it for a script");
+                return Some(Check::fail(evidence, "two hyphens, --"));
+            }
+            are_several(&two[0], word).then(|| {
+                let evidence = format!(
+                    "`{word}` is one argument, as it stands in quotes: the launcher knows no such flag"
+                );
+                Check::fail(evidence, "an array, \"${ARGS[@]}\", or no quotes; in a list one item for each")
+            })
+        })
+    })
+}
+
+/// A comment that goes on to the end of a script whose lines YAML has joined.
+fn remark(container: &Container) -> Option<Check> {
+    let text = container.argv.iter().find(|text| text.trim().lines().count() == 1 && text.contains(" # "))?;
+    let (_, remark) = text.split_once(" # ")?;
+    let launcher = remark.split_whitespace().skip(1).find(|word| is_launcher(word))?;
+    let evidence =
+        format!("YAML makes one line of the script (`>`): `{launcher}` is in the comment before it");
+    (!container.trains()).then(|| Check::fail(evidence, "`|` instead of `>`"))
+}
+
+/// Only a shell reads `NAME=value` in front of a command, and none reads it with blanks.
+fn of_assignment(container: &Container) -> Option<Check> {
+    let words = || container.all_commands().map(|command| command.words.as_slice());
+    let is_apart = |words: &[Text]| Some(words.get(1)?.literal()? == "=").filter(|is| *is);
+    let apart = words().find_map(|words| is_apart(words).and_then(|_| words.first()?.literal()));
+    Some(if let Some(name) = apart {
+        let evidence = format!("`{name} = …` starts a program `{name}`: the variable stays empty");
+        Check::fail(evidence, format!("{name}=…, without blanks"))
+    } else {
+        let word = container.commands.iter().find_map(|command| assignment(command.words.first()?))?;
+        let evidence = format!("`{word}=…` is taken for the program to start: no shell reads this command");
+        Check::fail(evidence, format!("export {word} before it, or start `env {word}=…`"))
+    })
+}
+
+/// The name of the variable, if the word is an assignment.
+fn assignment(word: &Text) -> Option<&str> {
+    let Part::Known(begin) = word.parts().first()? else { return None };
+    let (name, _) = begin.split_once('=')?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    (name.starts_with(|c: char| c.is_ascii_uppercase() || c == '_') && name.chars().all(is_name))
+        .then_some(name)
+}
+
+/// Switches without a value, and flags with one.
+#[rustfmt::skip]
+const SWITCHES: [&str; 13] = [
+    "cpu", "multi-gpu", "tpu", "use-deepspeed", "use-fsdp", "use-megatron-lm", "same-network",
+    "enable-cpu-affinity", "dynamo-use-fullgraph", "dynamo-use-dynamic", "downcast-bf16", "quiet", "debug",
+];
+#[rustfmt::skip]
+const WITH_VALUE: [&str; 8] = [
+    "zero3-init-flag", "zero3-save-16bit-model", "fsdp-offload-params", "fsdp-sync-module-states",
+    "fsdp-use-orig-params", "fsdp-cpu-ram-efficient-loading", "fsdp-activation-checkpointing",
+    "fsdp-forward-prefetch",
+];
+
+/// accelerate has flags that look like switches and take a word, and switches that take none. With the other
+/// form it starts another program than the training.
+fn of_accelerate(command: &Command) -> Option<Check> {
+    let words = &command.words;
+    let words: Vec<&str> = words.iter().map(|word| word.literal().unwrap_or_default()).collect();
+    let entry = words.iter().position(|word| *word == "launch" || *word == "accelerate.commands.launch")?;
+    let own = words.get(entry..)?;
+    for pair in own.windows(2) {
+        let (flag, next) = (pair[0], pair[1]);
+        let Some(name) = flag.strip_prefix("--").map(|name| name.replace('_', "-")) else {
+            // Behind the script are the flags of the script.
+            if flag.contains(".py") {
+                return None;
+            }
+            continue;
+        };
+        let (evidence, remedy) = if WITH_VALUE.contains(&name.as_str()) && next.contains(".py") {
+            let evidence = format!("{flag} takes a word, and here that is the script `{next}`");
+            (evidence, format!("{flag} true {next}"))
+        } else if SWITCHES.contains(&name.as_str()) && matches!(next, "true" | "false" | "True" | "False") {
+            let evidence = format!("{flag} takes no word: accelerate takes `{next}` for the script");
+            (evidence, format!("{flag} alone"))
+        } else {
+            continue;
+        };
+        return Some(Check::fail(evidence, remedy));
+    }
+    None
+}
