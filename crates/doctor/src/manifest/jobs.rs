@@ -30,13 +30,13 @@ fn belong(manifests: &Manifests, a: &Pods, b: &Pods) -> bool {
     if !a.train() || !b.train() || !lacks(a) && !lacks(b) {
         return false;
     }
-    if let (Some(one), Some(other)) = (&a.step, &b.step) {
-        return a.object == b.object && one.moment == other.moment;
+    if a.are_tasks() || b.are_tasks() {
+        return a.object == b.object && a.step.moment == b.step.moment;
     }
     let near = a.namespace == b.namespace || a.namespace.is_none() || b.namespace.is_none();
     let are_of_one =
         || hosts(manifests, a, b) || hosts(manifests, b, a) || meets(a, b) || stem(&a.name) == stem(&b.name);
-    near && a.step.is_none() && b.step.is_none() && are_of_one()
+    near && are_of_one()
 }
 
 /// How many nodes or processes the launches of these pods wait for.

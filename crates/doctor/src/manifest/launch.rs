@@ -101,14 +101,6 @@ impl Launch {
         }
     }
 
-    /// The port on which it listens on its own node, if another launcher there cannot.
-    pub(crate) fn own_port(&self) -> Option<&str> {
-        let is_static = self.backend == Backend::Static
-            && matches!(self.tool, Tool::Torchrun | Tool::Accelerate | Tool::DeepSpeed);
-        let port = self.port.as_ref().map_or(Some("29500"), |told| told.text.literal());
-        port.filter(|port| is_static && *port != "0")
-    }
-
     /// The most nodes that it expects, if that is known.
     pub(crate) fn most_nodes(&self) -> Option<u32> {
         let text = self.nodes.as_ref()?.text.literal()?;

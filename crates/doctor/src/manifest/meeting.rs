@@ -4,7 +4,7 @@ use super::super::{Check, check_command};
 use super::container::Container;
 use super::launch::{Launch, Told, Tool};
 use super::names::{Taken, Target, resolve, takes};
-use super::pods::{Pods, Step};
+use super::pods::Pods;
 use super::{Location, Manifests};
 use rallypoint_node::launch::Backend;
 use rallypoint_shell::Text;
@@ -35,7 +35,7 @@ impl<'m> Call<'m> {
 
     /// Whether variables that are not in the files may say what no flag does. Nobody sets PET_* for a script.
     pub(crate) fn may_be_told(&self) -> bool {
-        self.launch.command.open && self.pods.step.is_none()
+        self.launch.command.open && !self.pods.are_tasks()
     }
 
     /// The text of a variable that the launcher gets.
@@ -53,7 +53,7 @@ impl<'m> Call<'m> {
     /// there. A script that finds out its node's number, and does not use it, is for all nodes.
     pub(crate) fn is_of_one_node(&self) -> bool {
         const FOUND: [&str; 4] = ["NODE_RANK", "MACHINE_RANK", "GROUP_RANK", "NODEID"];
-        let by_hand = self.pods.step.as_ref().is_some_and(Step::is_by_hand);
+        let by_hand = self.pods.are_tasks() && self.pods.step.is_by_hand();
         let has_number = self.launch.node_rank.as_ref().is_some_and(|told| told.text.literal().is_some());
         let of_script = |name: &&str| rallypoint_shell::text(&self.launch.command.variables, name);
         let finds_out = FOUND.iter().filter_map(of_script).any(|text| text.literal().is_none());

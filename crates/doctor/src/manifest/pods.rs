@@ -47,8 +47,8 @@ impl Size {
     }
 }
 
-/// How a part of a script runs.
-#[derive(Debug, Clone)]
+/// How a part of a script runs. Pods are one part.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Step {
     /// Its place among the commands of the script.
     pub(super) number: usize,
@@ -106,8 +106,7 @@ pub(crate) struct Pods {
     pub(super) is_open: bool,
     /// Whether the place is the container itself.
     pub(super) is_container: bool,
-    /// How they run, if a script starts them.
-    pub(super) step: Option<Step>,
+    pub(super) step: Step,
     pub(super) containers: Vec<Container>,
     pub(super) init_containers: Vec<Container>,
 }
@@ -137,8 +136,12 @@ impl Pods {
 
     /// Whether one start makes these and the others: one object, or one step of a script.
     pub(crate) fn is_same_start(&self, other: &Self) -> bool {
-        let number = |pods: &Self| pods.step.as_ref().map(|step| step.number);
-        self.object == other.object && number(self) == number(other)
+        self.object == other.object && self.step.number == other.step.number
+    }
+
+    /// Whether they are tasks of a script.
+    pub(crate) fn are_tasks(&self) -> bool {
+        self.maker == Maker::Slurm
     }
 
     pub(crate) fn are_several(&self) -> bool {

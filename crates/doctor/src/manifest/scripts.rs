@@ -229,7 +229,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
             _ => size.tasks,
         };
         let usual = system.map(|(_, usual)| usual);
-        let step = Some(Step { number, moment: command.moment, size, by, usual });
+        let step = Step { number, moment: command.moment, size, by, usual };
         let made = Pods { count, in_unit: count, step, containers: vec![read], ..Pods::of_script(object) };
         let rest = |rest: Pods| {
             let containers = start.iter().map(|start| on_nodes(start, 1)).collect();
@@ -241,7 +241,8 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         let (commands, unread) = (others, reading.unread);
         let read = Container { commands, script, unread, ..Container::of_script(object, None) };
         let count = job.nodes.max(job.all_tasks());
-        all.push(Pods { count, in_unit: count, containers: vec![read], ..Pods::of_script(object) });
+        let step = Step { by: system.map(|(_, usual)| usual.to_owned()), ..Step::default() };
+        all.push(Pods { count, in_unit: count, step, containers: vec![read], ..Pods::of_script(object) });
     }
     (all, reading.ways)
 }

@@ -24,7 +24,7 @@ fn example(name: &str) -> Vec<Check> {
 #[test]
 fn each_check_finds_its_mistake_and_nothing_in_the_right_file() {
     let mut wrong = Vec::new();
-    for Rule { id, fails, passes, .. } in rules() {
+    for Rule { id, examples: [fails, passes], .. } in rules() {
         let has = |name: &str| example(name).iter().any(|check| check.id == *id);
         if !has(fails) || has(passes) {
             wrong.push(format!("{id}: {fails} {}, {passes} {}", has(fails), has(passes)));

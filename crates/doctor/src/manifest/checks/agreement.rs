@@ -6,8 +6,7 @@ pub(super) const RULE: Rule = Rule {
     id: "agreement",
     sees: "FAIL: Master and Worker, or two `srun … &` of one script, have different ports, backends, ids of \
            the run or numbers of nodes, or the port is `$RANDOM`",
-    fails: "agreement.yaml",
-    passes: "good-pytorchjob.yaml",
+    examples: ["agreement.yaml", "good-pytorchjob.yaml"],
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Other, Tool::Program], find),
 };
 

@@ -17,8 +17,7 @@ pub(super) const RULE: Rule = Rule {
            `ttlSecondsAfterFinished` and no `shutdownAfterJobFinishes`, or whose `runtimeEnvYAML` has \
            `env_vars` that are no texts by name; by the published schemas: `env` that is no list, `value: 8` \
            in it without quotes, a volume without a name, `imagePullPolicy: always`",
-    fails: "api-rejects.yaml",
-    passes: "good-job-static.yaml",
+    examples: ["api-rejects.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = |pods: &Pods| {
             let by_kind = of_kind(pods).or_else(|| of_kubeflow(pods)).or_else(|| of_volcano(pods));

@@ -5,8 +5,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "backoff-limit",
     sees: "WARN: a Job of fixed size whose pods are replaced",
-    fails: "backoff-limit.yaml",
-    passes: "good-job-static.yaml",
+    examples: ["backoff-limit.yaml", "good-job-static.yaml"],
     find: Find::Pods(|_, pods| find(pods).into_iter().collect()),
 };
 

@@ -8,8 +8,7 @@ pub(super) const RULE: Rule = Rule {
     id: "broken-line",
     sees: "FAIL: a blank or a comment behind the `\\` at the end of a line, no `\\` at all, or a line with a \
            comment, or none, between the flags: torchrun does not get what follows",
-    fails: "broken-line.sbatch",
-    passes: "good-slurm.sbatch",
+    examples: ["broken-line.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };
 

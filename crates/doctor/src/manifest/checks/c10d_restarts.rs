@@ -6,8 +6,7 @@ pub(super) const RULE: Rule = Rule {
     id: "c10d-restarts",
     sees: "WARN: c10d with `--max-restarts`, or `--nnodes=MIN:MAX`, without \
            `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`",
-    fails: "c10d-restarts.yaml",
-    passes: "good-job-c10d.yaml",
+    examples: ["c10d-restarts.yaml", "good-job-c10d.yaml"],
     find: Find::Torchrun(find),
 };
 

@@ -6,8 +6,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "cluster-domain",
     sees: "WARN: an endpoint ends in `.svc.cluster.local`",
-    fails: "cluster-domain.yaml",
-    passes: "good-job-env.yaml",
+    examples: ["cluster-domain.yaml", "good-job-env.yaml"],
     find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),
 };
 

@@ -6,8 +6,7 @@ pub(super) const RULE: Rule = Rule {
     id: "command-endpoint",
     sees: "FAIL: `torchrun --nnodes=4 train.py`, and nothing says where the nodes meet. WARN for a \
            PyTorchJob without Master if only the operator sets its number of nodes",
-    fails: "no-endpoint.yaml",
-    passes: "good-job-static.yaml",
+    examples: ["no-endpoint.yaml", "good-job-static.yaml"],
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate], find),
 };
 

@@ -5,8 +5,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "constant-run-id",
     sees: "WARN: a constant id on a store that outlives the run",
-    fails: "constant-run-id.yaml",
-    passes: "good-job-c10d.yaml",
+    examples: ["constant-run-id.yaml", "good-job-c10d.yaml"],
     find: Find::Launch(&[Tool::Torchrun], find),
 };
 

@@ -7,8 +7,7 @@ pub(super) const RULE: Rule = Rule {
     id: "dns-policy",
     sees: "FAIL: `hostNetwork` without `dnsPolicy: ClusterFirstWithHostNet`, or `dnsPolicy: Default`, and \
            the endpoint is a name of the cluster",
-    fails: "third-fn04-hostnetwork-jobset.yaml",
-    passes: "good-jobset-static.yaml",
+    examples: ["third-fn04-hostnetwork-jobset.yaml", "good-jobset-static.yaml"],
     find: Find::Launch(Tool::ALL, find),
 };
 

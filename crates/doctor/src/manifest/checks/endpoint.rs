@@ -10,8 +10,7 @@ pub(super) const RULE: Rule = Rule {
            …, or have no subdomain; a Service over all pods of the job; static backend with \
            `--master-addr=train-1.train`, but rank 0 hosts the store. WARN: the host is no Service of these \
            files, and no pod's name for others",
-    fails: "bad-job-localhost.yaml",
-    passes: "good-job-relay.yaml",
+    examples: ["bad-job-localhost.yaml", "good-job-relay.yaml"],
     find: Find::Files(|manifests| {
         let of_launches = manifests.calls().filter_map(|call| {
             let (told, target) = call.meeting()?;
@@ -69,7 +68,7 @@ fn of_one(call: &Call<'_>, Told { text, by }: &Told, target: Target<'_>) -> Opti
             (true, "is each pod itself: every one hosts a store of its own and waits there alone".into())
         }
         Target::Nothing(why) => (true, format!("names nothing: {why}")),
-        _ if pods.step.is_some() => return None,
+        _ if pods.are_tasks() => return None,
         // A standalone store is usually in other files.
         Target::Absent
             if matches!(launch.backend, Backend::Other(_)) || text.to_string().contains("rallypoint") =>

@@ -7,8 +7,7 @@ pub(super) const RULE: Rule = Rule {
     id: "endpoint-port",
     sees: "FAIL: the Service does not have the port, or hands it on to another (`targetPort`), the port is \
            no number, or it is 0 and others are to find it",
-    fails: "case-fn38-port-differs.yaml",
-    passes: "good-service-of-one-pod.yaml",
+    examples: ["case-fn38-port-differs.yaml", "good-service-of-one-pod.yaml"],
     find: Find::Files(find),
 };
 

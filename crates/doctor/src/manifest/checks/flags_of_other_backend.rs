@@ -5,7 +5,6 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "flags-of-other-backend",
     sees: "WARN: `--node-rank` with c10d, which ignores it",
-    fails: "flags-of-other-backend.yaml",
-    passes: "good-job-c10d.yaml",
+    examples: ["flags-of-other-backend.yaml", "good-job-c10d.yaml"],
     find: Find::Torchrun(|call| call.in_command(RULE.id).filter(|_| call.are_to_meet())),
 };

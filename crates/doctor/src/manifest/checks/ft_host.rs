@@ -6,8 +6,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "ft-host",
     sees: "FAIL: `ft_launcher` with `--rdzv-conf=is_host=0` on every node, or `is_host=1` on several",
-    fails: "ft-host.yaml",
-    passes: "good-jobset-ft.yaml",
+    examples: ["ft-host.yaml", "good-jobset-ft.yaml"],
     find: Find::Launch(&[Tool::Torchrun], find),
 };
 

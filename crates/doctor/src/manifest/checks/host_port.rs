@@ -1,5 +1,5 @@
-//! With `hostNetwork` the pods of a node share its ports. The second job cannot listen, or its nodes meet the
-//! store of the first.
+//! Who shares a network shares its ports: the second store cannot listen, or its nodes meet the store of the
+//! first.
 
 use super::prelude::*;
 
@@ -7,56 +7,56 @@ pub(super) const RULE: Rule = Rule {
     id: "host-port",
     sees: "WARN: two jobs with `hostNetwork` whose stores listen on one port. FAIL: two launchers side by side \
            on one node, `torchrun a.py & torchrun b.py &`, with one port",
-    fails: "host-port.yaml",
-    passes: "good-jobsets-host-ports.yaml",
+    examples: ["host-port.yaml", "good-jobsets-host-ports.yaml"],
     find: Find::Files(find),
 };
 
 fn find(manifests: &Manifests) -> Vec<Check> {
-    let mut hosts: Vec<(Call<'_>, &str)> = Vec::new();
+    let mut before: Vec<(Call<'_>, &str)> = Vec::new();
     let mut found = Vec::new();
-    for call in manifests.calls().filter(|call| call.pods.on_host() && call.hosts_store()) {
-        let Some(port) = call.launch.known_port() else { continue };
-        let same = |(other, own): &&(Call<'_>, &str)| {
-            *own == port && other.pods.object != call.pods.object && !call.is_together(other.pods)
+    for call in manifests.calls() {
+        let on_host = |call: &Call<'_>| call.pods.on_host() && call.hosts_store();
+        let Some(port) = (if on_host(&call) { call.launch.known_port() } else { own_port(&call) }) else {
+            continue;
         };
-        if let Some((other, _)) = hosts.iter().find(same) {
+        let name = call.launch.tool.name();
+        let shared = |(other, own): &(Call<'_>, &str)| {
             let object = &other.pods.place.object;
-            let evidence =
-                format!("hostNetwork, and port {port} is that of {object}, too: one of them can listen");
-            let remedy = "another port for each job, or pods that never share a node (podAntiAffinity)";
-            found.push(Check::warn(evidence, remedy).at(call.at("command")));
-        }
-        hosts.push((call, port));
+            if *own != port {
+                None
+            } else if are_beside(other, &call) {
+                let evidence =
+                    format!("{name} runs beside another one on its node, and both have port {port}");
+                Some(Check::fail(evidence, "another --master-port for each, or --standalone"))
+            } else if on_host(other) && on_host(&call) && !call.is_together(other.pods) {
+                let evidence =
+                    format!("hostNetwork, and port {port} is that of {object}, too: one of them can listen");
+                let remedy = "another port for each job, or pods that never share a node (podAntiAffinity)";
+                Some(Check::warn(evidence, remedy))
+            } else {
+                None
+            }
+        };
+        found.extend(before.iter().find_map(shared).map(|check| check.at(call.at("command"))));
+        before.push((call, port));
     }
-    found.extend(side_by_side(manifests));
     found
 }
 
-/// Launchers that a script starts in the background.
-fn side_by_side(manifests: &Manifests) -> Option<Check> {
-    let on_one_node = |call: &Call<'_>| {
-        let is_here = call.pods.step.as_ref().is_none_or(|step| step.by.is_none());
-        let program = call.launch.command.words.first().is_some_and(|word| is_launcher(&word.to_string()));
-        is_here && program && !call.launch.is_configured
-    };
-    let mut before: Vec<Call<'_>> = Vec::new();
-    manifests.calls().filter(on_one_node).find_map(|call| {
-        let (launch, port) = (call.launch, call.launch.own_port()?);
-        let is_beside = |other: &Call<'_>| {
-            let is_same = other.pods.object == call.pods.object
-                && (std::ptr::eq(other.container, call.container) || call.pods.step.is_some());
-            is_same
-                && other.launch.command.moment == launch.command.moment
-                && other.launch.own_port() == Some(port)
-        };
-        let found = before.iter().any(is_beside).then(|| {
-            let name = launch.tool.name();
-            let evidence =
-                format!("{name} runs beside another one on the same node, and both have port {port}");
-            Check::fail(evidence, "another --master-port for each, or --standalone").at(call.at("command"))
-        });
-        before.push(call);
-        found
-    })
+/// The port on which a launcher listens on the node of the script or the container that starts it.
+fn own_port<'c>(call: &Call<'c>) -> Option<&'c str> {
+    let Launch { tool, backend, port, command, is_configured, .. } = call.launch;
+    let is_launched = command.words.first().is_some_and(|word| is_launcher(&word.to_string()));
+    let listens = *backend == Backend::Static
+        && matches!(tool, Tool::Torchrun | Tool::Accelerate | Tool::DeepSpeed)
+        && !(*is_configured || call.pods.step.by.is_some());
+    let port = port.as_ref().map_or(Some("29500"), |told| told.text.literal());
+    port.filter(|port| is_launched && listens && *port != "0")
+}
+
+/// Whether a script starts both at one moment.
+fn are_beside(one: &Call<'_>, other: &Call<'_>) -> bool {
+    let is_one_script = one.pods.are_tasks() && one.pods.object == other.pods.object;
+    (is_one_script || std::ptr::eq(one.container, other.container))
+        && one.launch.command.moment == other.launch.command.moment
 }

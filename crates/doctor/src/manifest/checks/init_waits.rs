@@ -5,8 +5,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "init-waits",
     sees: "FAIL: an init container waits for a name or a port that is there only after it",
-    fails: "bad-init-waits-port.yaml",
-    passes: "good-init-waits-store.yaml",
+    examples: ["bad-init-waits-port.yaml", "good-init-waits-store.yaml"],
     find: Find::Pods(|manifests, pods| find(manifests, pods).into_iter().collect()),
 };
 

@@ -6,8 +6,7 @@ pub(super) const RULE: Rule = Rule {
     id: "katib-trial",
     sees: "FAIL: an Experiment whose `successCondition` waits for `Complete` of a PyTorchJob, which says \
            `Succeeded`, or whose `primaryContainerName` no container has",
-    fails: "katib-trial.yaml",
-    passes: "good-katib-trial.yaml",
+    examples: ["katib-trial.yaml", "good-katib-trial.yaml"],
     find: Find::Files(|manifests| {
         manifests
             .objects

@@ -5,8 +5,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "manifests",
     sees: "PASS: no known mistake; says how many pod templates were checked",
-    fails: "good-job-static.yaml",
-    passes: "sleep.yaml",
+    examples: ["good-job-static.yaml", "sleep.yaml"],
     find: Find::After(find),
 };
 

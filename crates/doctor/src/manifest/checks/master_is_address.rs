@@ -5,8 +5,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "master-is-address",
     sees: "WARN: `MASTER_ADDR` is a pod's address",
-    fails: "master-is-address.yaml",
-    passes: "good-job-env.yaml",
+    examples: ["master-is-address.yaml", "good-job-env.yaml"],
     find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),
 };
 

@@ -12,8 +12,7 @@ pub(super) const RULE: Rule = Rule {
            from a text; a folded script (`>`) whose comment has the launcher; `srun NCCL_DEBUG=INFO torchrun \
            …`, `command: [RANK=0, python, t.py]`, `MASTER_ADDR = $HEAD`; `accelerate launch \
            --zero3_init_flag train.py`, `--multi_gpu true train.py`",
-    fails: "one-argument.sbatch",
-    passes: "good-slurm.sbatch",
+    examples: ["one-argument.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
         let of_words = of_list(container).or_else(|| of_launcher(container)).or_else(|| remark(container));
         let of_flags = container.commands.iter().find_map(of_accelerate);

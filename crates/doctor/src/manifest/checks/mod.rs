@@ -63,10 +63,8 @@ pub(crate) struct Rule {
     pub(super) id: &'static str,
     /// What it sees, for the documentation.
     pub(super) sees: &'static str,
-    /// A file of `tests/data/manifests` in which it finds something.
-    pub(super) fails: &'static str,
-    /// A similar file in which it finds nothing.
-    pub(super) passes: &'static str,
+    /// A file of `tests/data/manifests` in which it finds something, and a similar one in which it does not.
+    pub(super) examples: [&'static str; 2],
     pub(super) find: Find,
 }
 

@@ -7,14 +7,13 @@ pub(super) const RULE: Rule = Rule {
     id: "more-processes",
     sees: "FAIL: `--nproc-per-node=8`, or `--num_processes` by `--num_machines`, and a limit of 4 GPUs, \
            or one without a number, or 4 in `CUDA_VISIBLE_DEVICES`. WARN: torchrun without `--nproc-per-node` and several GPUs",
-    fails: "more-processes.yaml",
-    passes: "good-job-accelerate.yaml",
+    examples: ["more-processes.yaml", "good-job-accelerate.yaml"],
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed, Tool::Lightning], find),
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
     let Call { launch, container, .. } = call;
-    let place = if call.pods.maker == Maker::Slurm { "on a node" } else { "in a pod" };
+    let place = if call.pods.are_tasks() { "on a node" } else { "in a pod" };
     if launch.tool == Tool::Torchrun && launch.processes.is_none() {
         return one_process(call, place);
     }

@@ -9,8 +9,7 @@ pub(super) const RULE: Rule = Rule {
     id: "mpi-slots",
     sees: "FAIL: `mpirun -np 16` in an MPIJob of 2 Workers with 4 slots each; `deepspeed --hostfile` with a \
            file of hosts without `slots=`",
-    fails: "mpi-slots.yaml",
-    passes: "good-mpijob.yaml",
+    examples: ["mpi-slots.yaml", "good-mpijob.yaml"],
     find: Find::Pods(|manifests, pods| {
         let commands = pods.containers.iter().flat_map(|own| own.commands.iter().map(move |it| (own, it)));
         let found = commands.filter_map(|(own, command)| {

@@ -6,8 +6,7 @@ pub(super) const RULE: Rule = Rule {
     id: "network-guess",
     sees: "WARN: `NCCL_IB_DISABLE=1` beside an RDMA device; hostNetwork with `eth0`, or without \
            `GLOO_SOCKET_IFNAME`. FAIL: `GLOO_SOCKET_IFNAME=^lo`",
-    fails: "network-guess.yaml",
-    passes: "good-job-static.yaml",
+    examples: ["network-guess.yaml", "good-job-static.yaml"],
     find: Find::Container(find),
 };
 

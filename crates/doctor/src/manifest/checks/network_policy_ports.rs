@@ -6,8 +6,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "network-policy-ports",
     sees: "FAIL: a NetworkPolicy opens port 29500 only; gloo and NCCL use others",
-    fails: "network-policy-ports.yaml",
-    passes: "good-network-policy.yaml",
+    examples: ["network-policy-ports.yaml", "good-network-policy.yaml"],
     find: Find::Files(find),
 };
 

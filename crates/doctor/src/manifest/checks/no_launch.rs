@@ -6,8 +6,7 @@ pub(super) const RULE: Rule = Rule {
     id: "no-launch",
     sees: "WARN: several pods run a program that is no launcher of those above, and something hints at \
            PyTorch, as in `python train.py` in a JobSet: what it does was not checked",
-    fails: "no-launch.yaml",
-    passes: "good-job-static.yaml",
+    examples: ["no-launch.yaml", "good-job-static.yaml"],
     find: Find::After(find),
 };
 
@@ -29,7 +28,7 @@ fn of_pods(pods: &Pods) -> Option<Check> {
     let are_led = matches!(pods.maker, Maker::Ray | Maker::MpiJob);
     let trains = !(pods.are_of_kubernetes() || makes_any || are_led);
     let on_gpus = || !are_led && pods.containers.iter().any(|it| it.gpus().is_some());
-    let is_open = pods.is_open && pods.maker != Maker::Slurm;
+    let is_open = pods.is_open && !pods.are_tasks();
     if !several || is_open || pods.train() || pods.serve() || !(trains || on_gpus()) {
         return None;
     }
@@ -47,7 +46,7 @@ fn of_pods(pods: &Pods) -> Option<Check> {
     let what = match program {
         Some(command) => {
             let words: Vec<String> = command.words.iter().take(3).map(ToString::to_string).collect();
-            let of_script = if pods.maker == Maker::Slurm { "of the script " } else { "" };
+            let of_script = if pods.are_tasks() { "of the script " } else { "" };
             format!("{of_script}run `{}`", words.join(" "))
         }
         None => "run their image's own command".into(),

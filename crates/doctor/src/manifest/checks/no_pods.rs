@@ -6,8 +6,7 @@ use crate::manifest::pods::runtime;
 pub(super) const RULE: Rule = Rule {
     id: "pods",
     sees: "WARN: nothing in the file makes pods, or a TrainJob's runtime has no Job for its trainer",
-    fails: "nothing-to-look-at.yaml",
-    passes: "good-job-static.yaml",
+    examples: ["nothing-to-look-at.yaml", "good-job-static.yaml"],
     find: Find::After(find),
 };
 

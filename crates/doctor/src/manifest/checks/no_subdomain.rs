@@ -8,8 +8,7 @@ pub(super) const RULE: Rule = Rule {
     id: "no-subdomain",
     sees: "FAIL: c10d or etcd, and pods without names that others can resolve. WARN: no headless Service in \
            these files, or a readinessProbe and a headless Service that names only Ready pods",
-    fails: "no-subdomain.yaml",
-    passes: "good-job-c10d.yaml",
+    examples: ["no-subdomain.yaml", "good-job-c10d.yaml"],
     find: Find::Pods(|manifests, pods| find(manifests, pods).into_iter().collect()),
 };
 

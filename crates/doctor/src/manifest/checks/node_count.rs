@@ -9,15 +9,14 @@ pub(super) const RULE: Rule = Rule {
     sees: "FAIL: `--nnodes=8` and 4 pods, or no `--nnodes`; in a script for a batch system, torchrun without \
            `srun` (`mpiexec`, …) on several nodes, or `srun` that starts it on one of them only, or 8 times \
            a node; Lightning with `--trainer.devices=4` and `--ntasks-per-node=8`. WARN: several pods that train alone, or nodes that nothing uses",
-    fails: "node-count.yaml",
-    passes: "good-job-static.yaml",
+    examples: ["node-count.yaml", "good-job-static.yaml"],
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Lightning, Tool::Other], find),
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
     let Launch { by_rallypoint, is_told_elsewhere, nodes, .. } = call.launch;
     // Each task of a node may be a node of torchrun's.
-    let size = call.pods.step.as_ref().map(|step| step.size).unwrap_or_default();
+    let size = call.pods.step.size;
     let are_nodes = size.nodes > Some(1) && size.tasks == call.launch.most_nodes().map(u64::from);
     if *by_rallypoint || call.launch.counts_processes() || are_nodes {
         return None;
@@ -34,7 +33,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
 
 /// Several launchers on one node.
 fn too_often(call: &Call<'_>) -> Option<Check> {
-    let (name, step) = (call.launch.tool.name(), call.pods.step.as_ref()?);
+    let (name, step) = (call.launch.tool.name(), &call.pods.step);
     let (by, Size { nodes, tasks, each }) = (step.by.as_ref()?, step.size);
     let often = match (nodes, tasks, each) {
         (Some(nodes), Some(tasks), _) if tasks > nodes => {
@@ -50,7 +49,7 @@ fn too_often(call: &Call<'_>) -> Option<Check> {
 /// Slurm is to start a task for each device of Lightning's, which starts none itself in a job with a number of
 /// tasks.
 fn of_devices(call: &Call<'_>) -> Option<Check> {
-    let step = call.pods.step.as_ref().filter(|step| step.usual == Some("srun"))?;
+    let step = Some(&call.pods.step).filter(|step| step.usual == Some("srun"))?;
     let told = call.launch.processes.as_ref()?;
     let devices: u64 = told.text.literal()?.parse().ok()?;
     let each = match step.by {
@@ -71,7 +70,7 @@ fn of_devices(call: &Call<'_>) -> Option<Check> {
 
 /// Nodes of a batch system that the only launcher does not use.
 fn idle(call: &Call<'_>) -> Option<Check> {
-    let step = call.pods.step.as_ref().filter(|step| step.by.is_none() && !call.launch.is_configured)?;
+    let step = Some(&call.pods.step).filter(|step| step.by.is_none() && !call.launch.is_configured)?;
     let nodes = step.size.nodes.filter(|nodes| *nodes > 1)?;
     let name = call.launch.tool.name();
     let evidence = format!("{name} runs on the first of {nodes} nodes alone: the others have nothing to do");
@@ -81,10 +80,8 @@ fn idle(call: &Call<'_>) -> Option<Check> {
 fn of_number(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, manifests, .. } = call;
     let (total, name) = (call.total()?, launch.tool.name());
-    let are = |number: u64| match pods.step {
-        Some(_) => counted(number, "task", "tasks"),
-        None => counted(number, "pod", "pods"),
-    };
+    let (one, several) = if pods.are_tasks() { ("task", "tasks") } else { ("pod", "pods") };
+    let are = |number: u64| counted(number, one, several);
     let Some(told) = &launch.nodes else {
         if total < 2 || call.may_be_told() || !pods.are_several() {
             return None;
@@ -112,7 +109,7 @@ fn of_number(call: &Call<'_>) -> Option<Check> {
         "those that are too many never get in"
     };
     let only = match &pods.step {
-        Some(Step { by: None, usual: Some(usual), .. }) => format!("runs without {usual}, so once only"),
+        Step { by: None, usual: Some(usual), .. } => format!("runs without {usual}, so once only"),
         _ => format!("gets {}", are(total)),
     };
     let evidence = format!("{name} expects {nodes} nodes ({}), but {only}: {then}", told.by);
@@ -125,9 +122,10 @@ fn flag(launch: &Launch) -> &'static str {
 
 fn remedy(call: &Call<'_>) -> String {
     let (launch, name) = (call.launch, call.launch.tool.name());
-    let Some(step) = &call.pods.step else {
+    let step = &call.pods.step;
+    if !call.pods.are_tasks() {
         return format!("change both together: the number of pods and {}", flag(launch));
-    };
+    }
     match (step.by.as_deref().or(step.usual).unwrap_or("srun"), step.size.nodes) {
         ("srun", Some(nodes)) => {
             format!("srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 {name} …")

@@ -12,8 +12,7 @@ pub(super) const RULE: Rule = Rule {
            characters; `srun python train.py --rank=$SLURM_PROCID` in a script for sbatch, where each task \
            gets 0. WARN: no `RANK`; a rank that is wrong unless a config file says `c10d`, or the program \
            reads `SLURM_PROCID` itself",
-    fails: "bad-job-rank-constant.yaml",
-    passes: "good-job-static.yaml",
+    examples: ["bad-job-rank-constant.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_calls = manifests.calls().filter_map(|call| find(&call));
         let of_container =
@@ -84,7 +83,7 @@ fn among_others(call: &Call<'_>) -> Option<Check> {
     let wrong = |evidence: String| {
         let unless = match launch.is_configured {
             true => "its config file has `rdzv_backend: c10d`",
-            false if is_program && pods.step.is_some() => "the program reads its task's own variables",
+            false if is_program && pods.are_tasks() => "the program reads its task's own variables",
             false => return Check::fail(evidence, remedy(call)),
         };
         Check::warn(format!("{evidence}, unless {unless}"), remedy(call))
@@ -128,7 +127,7 @@ fn missing(call: &Call<'_>) -> Option<Check> {
     // Slurm's variables itself.
     let is_program = launch.tool == Tool::Program;
     let is_given = || launch.host.as_ref().is_some_and(|told| told.text.literal().is_none());
-    let may_be_set = pods.step.as_ref().is_none_or(|step| step.is_by_hand() && is_given());
+    let may_be_set = !pods.are_tasks() || pods.step.is_by_hand() && is_given();
     if launch.command.open && (may_be_set || is_program) || !pods.are_several() {
         return None;
     }
@@ -221,7 +220,7 @@ fn of_other(pods: &Pods, container: &Container) -> Option<Check> {
 
 /// The script's own shell fills in `$SLURM_PROCID` before `srun` starts anything.
 fn filled_in_early(pods: &Pods, container: &Container) -> Option<Check> {
-    let by = pods.step.as_ref().map_or(Some("srun"), |step| step.by.as_deref())?;
+    let by = pods.step.by.as_deref()?;
     let is_read = |told: &Option<Told>| told.as_ref().is_some_and(|told| is_first(&told.text));
     // A launcher that gets it is said to have a wrong rank already.
     if !pods.are_several() || container.launches.iter().any(|launch| is_read(&launch.node_rank)) {

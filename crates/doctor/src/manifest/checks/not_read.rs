@@ -8,8 +8,7 @@ pub(super) const RULE: Rule = Rule {
     id: "not-read",
     sees: "WARN: a script, or a TrainJob's runtime, that is not in these files; a batch script in which \
            torchrun stands and is never reached",
-    fails: "bad-job-unread.yaml",
-    passes: "good-configmap-script.yaml",
+    examples: ["bad-job-unread.yaml", "good-configmap-script.yaml"],
     find: Find::Files(find),
 };
 
@@ -26,8 +25,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
 fn by_hand(manifests: &Manifests, object: &Object) -> Option<Check> {
     let text = object.script()?;
     let mut pods = manifests.of_object(object.number).filter(|pods| pods.train()).peekable();
-    let starts =
-        pods.peek().is_some() && pods.all(|pods| pods.step.as_ref().is_some_and(|it| it.by.is_some()));
+    let starts = pods.peek().is_some() && pods.all(|pods| pods.step.by.is_some());
     (!object.is_called() && batch_system(text).is_none() && !starts).then(|| {
         let evidence = "nothing says who starts this script: it was only looked for what is wrong wherever \
                         it runs";

@@ -6,14 +6,13 @@ pub(super) const RULE: Rule = Rule {
     id: "object-name",
     sees: "FAIL: capital letters or `_` in a name; a pod's host name of more than 63 characters; an image \
            with an empty part or a blank in its name",
-    fails: "object-name.yaml",
-    passes: "good-job-static.yaml",
+    examples: ["object-name.yaml", "good-job-static.yaml"],
     find: Find::Files(find),
 };
 
 fn find(manifests: &Manifests) -> Vec<Check> {
     let named = manifests.objects.iter().filter(|object| {
-        object.kind == "Service" || manifests.of_object(object.number).any(|it| it.maker != Maker::Slurm)
+        object.kind == "Service" || manifests.of_object(object.number).any(|it| !it.are_tasks())
     });
     let of_object = |object: &Object| {
         let name = Some(object.name.as_str()).filter(|name| is_filled_in(name))?;
@@ -45,7 +44,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         is_wrong.then(|| Check::fail(evidence, remedy).at(pods.at(&container.at("image"))))
     };
     let found = named.filter_map(of_object).chain(manifests.pods.iter().filter_map(of_pods));
-    let containers = || manifests.containers().filter(|(pods, _)| pods.maker != Maker::Slurm);
+    let containers = || manifests.containers().filter(|(pods, _)| !pods.are_tasks());
     found.chain(containers().filter_map(of_container)).chain(containers().filter_map(of_image)).collect()
 }
 

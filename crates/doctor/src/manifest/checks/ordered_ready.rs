@@ -6,8 +6,7 @@ pub(super) const RULE: Rule = Rule {
     id: "ordered-ready",
     sees: "FAIL: a StatefulSet that starts its pods one after the other, with a readinessProbe. WARN \
            without",
-    fails: "ordered-ready.yaml",
-    passes: "good-statefulset.yaml",
+    examples: ["ordered-ready.yaml", "good-statefulset.yaml"],
     find: Find::Pods(|_, pods| find(pods).into_iter().collect()),
 };
 

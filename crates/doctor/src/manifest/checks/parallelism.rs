@@ -5,8 +5,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "parallelism",
     sees: "FAIL: completions and parallelism differ, so the pods are never all there",
-    fails: "parallelism.yaml",
-    passes: "good-indexed-job.yaml",
+    examples: ["parallelism.yaml", "good-indexed-job.yaml"],
     find: Find::Pods(|_, pods| find(pods).into_iter().collect()),
 };
 

@@ -6,8 +6,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "ray-ends",
     sees: "FAIL: a pod whose last command is `ray start` without `--block`. WARN: `srun ray start` without it",
-    fails: "ray-ends.yaml",
-    passes: "good-ray-block.yaml",
+    examples: ["ray-ends.yaml", "good-ray-block.yaml"],
     find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),
 };
 
@@ -23,7 +22,7 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
     };
     let is_srun = |command: &&Command| command.words[0].to_string() == "srun";
     let remedy = "ray start --block …";
-    let check = if pods.maker == Maker::Slurm {
+    let check = if pods.are_tasks() {
         container.script.iter().filter(is_srun).find(starts)?;
         let evidence = "`ray start` returns at once, and Slurm ends what a step leaves behind: Ray is gone";
         Check::warn(evidence, remedy)

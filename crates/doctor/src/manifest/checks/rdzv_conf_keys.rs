@@ -5,7 +5,6 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "rdzv-conf-keys",
     sees: "WARN: `--rdzv-conf=timeout=1800` with c10d, which ignores it",
-    fails: "rdzv-conf-timeout.yaml",
-    passes: "good-job-c10d.yaml",
+    examples: ["rdzv-conf-timeout.yaml", "good-job-c10d.yaml"],
     find: Find::Torchrun(|call| call.in_command(RULE.id)),
 };

@@ -6,8 +6,7 @@ pub(super) const RULE: Rule = Rule {
     id: "run-id",
     sees: "FAIL: empty, or different in each pod (`metadata.uid`, `$RANDOM`, `$(date)`). WARN: none on a \
            store that outlives the run; `RDZV_ID`, which torchrun does not read",
-    fails: "bad-job-id-random.yaml",
-    passes: "good-jobset-uid.yaml",
+    examples: ["bad-job-id-random.yaml", "good-jobset-uid.yaml"],
     find: Find::Launch(&[Tool::Torchrun], find),
 };
 
@@ -36,8 +35,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let written = text.to_string();
     let default = written.split_once(":-").map_or("", |(_, default)| default);
     let by_default = ["$(date", "$(uuidgen", "RANDOM", "$$"].iter().any(|drawn| default.contains(drawn));
-    let is_of_batch = pods.step.as_ref().is_some_and(|step| !step.is_by_hand());
-    if by_default && !is_of_batch {
+    if by_default && pods.step.is_by_hand() {
         let evidence = format!(
             "the run's id ({}) is `{written}`: unless something sets it alike for all nodes, each waits \
              alone in a run of its own",

@@ -7,8 +7,7 @@ pub(super) const RULE: Rule = Rule {
     id: "sbatch-ignored",
     sees: "FAIL: `#SBATCH` lines behind the first command of the script; `#SBATCH --nodes=$NODES`; a script \
            whose first line is not `#!/bin/bash`",
-    fails: "sbatch-ignored.sbatch",
-    passes: "good-slurm.sbatch",
+    examples: ["sbatch-ignored.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };
 

@@ -5,8 +5,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "selector-matches-none",
     sees: "FAIL: the Service that the pods use selects labels that no pod has",
-    fails: "selector-matches-none.yaml",
-    passes: "good-job-c10d.yaml",
+    examples: ["selector-matches-none.yaml", "good-job-c10d.yaml"],
     find: Find::Files(find),
 };
 

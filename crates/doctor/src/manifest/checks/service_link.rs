@@ -5,8 +5,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "service-link",
     sees: "FAIL: a Service `master` makes Kubernetes set `MASTER_PORT=tcp://…`",
-    fails: "service-link.yaml",
-    passes: "good-job-env.yaml",
+    examples: ["service-link.yaml", "good-job-env.yaml"],
     find: Find::Pods(find),
 };
 
@@ -18,7 +17,7 @@ fn find(manifests: &Manifests, pods: &Pods) -> Vec<Check> {
     };
     let Some(service) = manifests.of_kind("Service").find(links) else { return Vec::new() };
     let variable = format!("{}_PORT", service.name.to_uppercase().replace('-', "_"));
-    let off = pods.maker == Maker::Slurm || pods.spec.get("enableServiceLinks") == Some(&Value::Bool(false));
+    let off = pods.are_tasks() || pods.spec.get("enableServiceLinks") == Some(&Value::Bool(false));
     let lacks = |container: &&Container| container.trains() && container.variable(&variable).is_none();
     let check = |_: &Container| {
         let evidence =

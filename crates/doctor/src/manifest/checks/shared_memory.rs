@@ -5,8 +5,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "shared-memory",
     sees: "WARN: several processes in a pod, and nothing mounted at `/dev/shm`",
-    fails: "bad-job-no-shm.yaml",
-    passes: "good-job-static.yaml",
+    examples: ["bad-job-no-shm.yaml", "good-job-static.yaml"],
     find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),
 };
 

@@ -7,8 +7,7 @@ pub(super) const RULE: Rule = Rule {
     id: "sidecar",
     sees: "FAIL: the server as an ordinary container, or an init container without `restartPolicy: Always`. \
            WARN: every pod serves a store of its own, or no startupProbe",
-    fails: "sidecar-as-container.yaml",
-    passes: "good-indexed-job.yaml",
+    examples: ["sidecar-as-container.yaml", "good-indexed-job.yaml"],
     find: Find::Pods(find),
 };
 

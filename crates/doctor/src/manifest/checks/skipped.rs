@@ -5,8 +5,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "skipped",
     sees: "PASS: a kind without pods or names; documents beside manifests that are none, in one line",
-    fails: "nothing-to-look-at.yaml",
-    passes: "good-job-static.yaml",
+    examples: ["nothing-to-look-at.yaml", "good-job-static.yaml"],
     find: Find::Files(find),
 };
 

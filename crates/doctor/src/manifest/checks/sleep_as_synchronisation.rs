@@ -5,8 +5,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "sleep-as-synchronisation",
     sees: "WARN: `sleep 30` in front of torchrun",
-    fails: "sleep.yaml",
-    passes: "good-job-static.yaml",
+    examples: ["sleep.yaml", "good-job-static.yaml"],
     find: Find::Launch(Tool::ALL, find),
 };
 

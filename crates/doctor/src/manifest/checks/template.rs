@@ -5,7 +5,6 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "template",
     sees: "WARN: a Helm template, or placeholders such as `${NAME}`: not checked, or only in part",
-    fails: "blanks.yaml",
-    passes: "good-job-static.yaml",
+    examples: ["blanks.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| manifests.while_reading(RULE.id)),
 };

@@ -7,8 +7,7 @@ pub(super) const RULE: Rule = Rule {
     id: "trains-alone",
     sees: "FAIL: `python`, `accelerate launch`, `trl` or `deepspeed` in a TrainJob of several nodes, or \
            in an elastic PyTorchJob; `deepspeed` in several pods without `--hostfile`, or behind `srun`",
-    fails: "bad-trainjob-python.yaml",
-    passes: "good-trainjob.yaml",
+    examples: ["bad-trainjob-python.yaml", "good-trainjob.yaml"],
     find: Find::Files(|manifests| {
         let of_deepspeed = manifests.calls().filter_map(|call| of_deepspeed(&call));
         of_deepspeed.chain(manifests.pods.iter().flat_map(find)).collect()
@@ -39,29 +38,23 @@ fn of_deepspeed(call: &Call<'_>) -> Option<Check> {
     let has_host_file = list(&call.container.value, "/volumeMounts").iter().any(|mount| {
         mount.get("mountPath").and_then(Value::as_str).is_some_and(|path| path.starts_with("/job"))
     });
-    let started = match &pods.step {
-        Some(Step { by: Some(_), size, .. }) => size.tasks?,
-        Some(_) => return None,
-        None => call.total().filter(|_| is_meant)?,
-    };
+    let by_task = pods.step.size.tasks.filter(|_| pods.step.by.is_some());
+    let started = if pods.are_tasks() { by_task } else { call.total().filter(|_| is_meant) }?;
     let is_told = pods.maker == Maker::TrainJob
         || has_host_file
         || pods.has(When::Elastic)
         || launch.node_rank.is_some()
-        || pods.step.is_none() && launch.command.words.iter().any(knows_others);
+        || !pods.are_tasks() && launch.command.words.iter().any(knows_others);
     if launch.tool != Tool::DeepSpeed || is_told || started < 2 {
         return None;
     }
-    let evidence = match &pods.step {
-        Some(_) => {
-            format!(
-                "`deepspeed` is started {started} times: each trains alone, or starts all of its hostfile"
-            )
-        }
-        None => format!(
+    let evidence = if pods.are_tasks() {
+        format!("`deepspeed` is started {started} times: each trains alone, or starts all of its hostfile")
+    } else {
+        format!(
             "`deepspeed` without --hostfile starts processes in its own pod only: each of {started} pods \
              trains alone"
-        ),
+        )
     };
     let remedy = "start it with `torchrun`, or with --no_ssh, --node_rank, --hostfile and --master_addr";
     Some(Check::fail(evidence, remedy).at(call.at("command")))

@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
            `volumeMounts` in a TrainJob's `trainer`, `subdomain` in the spec of a Job, `env` beside \
            `containers` or below `imagePullSecrets`. WARN: `replicas` in a RayCluster's `headGroupSpec`, \
            which the operator has no more",
-    fails: "unknown-field.yaml",
-    passes: "good-indexed-job.yaml",
+    examples: ["unknown-field.yaml", "good-indexed-job.yaml"],
     find: Find::Files(|manifests| schemas::rejected(manifests, true)),
 };

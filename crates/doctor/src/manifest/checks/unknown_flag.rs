@@ -5,7 +5,6 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "unknown-flag",
     sees: "FAIL: `torchrun --nproc-per-gpu=4 train.py`, `torchrun --config=c.yaml train.py`",
-    fails: "unknown-flag.yaml",
-    passes: "good-job-static.yaml",
+    examples: ["unknown-flag.yaml", "good-job-static.yaml"],
     find: Find::Torchrun(|call| call.in_command(RULE.id)),
 };

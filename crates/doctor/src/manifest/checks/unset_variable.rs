@@ -7,8 +7,7 @@ pub(super) const RULE: Rule = Rule {
     id: "unset-variable",
     sees: "FAIL: a launch value uses `$(NAME)` or `$NAME`, and nothing sets it, or is a variable's name \
            without `$`; `claimName: $(NAME)`, which Kubernetes does not fill in",
-    fails: "unset-variable.yaml",
-    passes: "good-job-static.yaml",
+    examples: ["unset-variable.yaml", "good-job-static.yaml"],
     find: Find::Pods(|manifests, pods| {
         let containers = pods.init_containers.iter().chain(&pods.containers);
         let mut found: Vec<Check> = containers.flat_map(|container| find(pods, container)).collect();
@@ -70,8 +69,8 @@ fn in_launch(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Check> 
             found.push(check.at(pods.at(&container.at("command"))));
         }
         for name in told.text.unset() {
-            let of_maker = pods.maker != Maker::Slurm
-                && pods.facts().prefixes.iter().any(|prefix| name.starts_with(prefix));
+            let of_maker =
+                !pods.are_tasks() && pods.facts().prefixes.iter().any(|prefix| name.starts_with(prefix));
             let of_service = name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT");
             // Another check names the cause: pods without an index.
             let is_index = is_index(name) && !pods.has_index() && what == "the node rank";
@@ -143,10 +142,10 @@ fn left_as_written(pods: &Pods, container: &Container) -> Vec<Check> {
 
 fn remedy(pods: &Pods, name: &str) -> String {
     let facts = pods.facts();
-    if let Some(option) = name.strip_prefix("SLURM_").filter(|_| pods.maker == Maker::Slurm) {
+    if let Some(option) = name.strip_prefix("SLURM_").filter(|_| pods.are_tasks()) {
         return format!("#SBATCH --{}=…, which sets it", option.to_lowercase().replace('_', "-"));
     }
-    if pods.maker == Maker::Slurm {
+    if pods.are_tasks() {
         return format!("bash -c '… ${name} …', in single quotes, so that each task fills it in");
     }
     let is_rank = ["RANK", "INDEX", "ORDINAL"].iter().any(|word| name.to_uppercase().contains(word));

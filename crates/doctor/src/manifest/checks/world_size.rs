@@ -5,8 +5,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "world-size",
     sees: "FAIL: `WORLD_SIZE` counts pods, but each has 8 processes; or it is not pods x processes",
-    fails: "world-size-in-pods.yaml",
-    passes: "good-pytorchjob-world-size.yaml",
+    examples: ["world-size-in-pods.yaml", "good-pytorchjob-world-size.yaml"],
     find: Find::Launch(&[Tool::Program], find),
 };
 

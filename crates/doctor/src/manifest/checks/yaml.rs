@@ -5,8 +5,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "yaml",
     sees: "FAIL: a document that cannot be read. WARN: a key that is twice in a map; no Kubernetes object, and none beside it",
-    fails: "yaml.yaml",
-    passes: "good-job-static.yaml",
+    examples: ["yaml.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let mut found = manifests.while_reading(RULE.id);
         // Beside manifests such a document is a configuration of something else.
