@@ -208,7 +208,7 @@ def test_original_statefulset_falls_into_islands_that_all_succeed(scenario: Call
 
 def test_original_driver_by_environment_trains_until_the_head_moves(scenario: Callable[..., Scenario]) -> None:
     """MASTER_ADDR is the head pod's address. This works without rallypoint too, as long as the head lives: its successor has another one."""
-    assert "WARN master-is-address" in doctor("driver-env")
+    assert "WARN endpoint" in doctor("driver-env")
     by_driver = ('["python", "train.py"]', f'["sh", "-c", "{BY_DRIVER}"]')
     job = scenario(original("driver-env"), by_driver, train="--no-ddp").start()
     moved = scenario(original("driver-env"), by_driver, ("10.244.0.10", "10.244.0.99"), train="--no-ddp --timeout 4").start()

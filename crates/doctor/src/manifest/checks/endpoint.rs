@@ -9,7 +9,7 @@ pub(super) const RULE: Rule = Rule {
            it has a [relay](relay.md)); `--master-addr=trainer-0.train`, but the pods are called `train-0`, \
            …, or have no subdomain; a Service over all pods of the job; static backend with \
            `--master-addr=train-1.train`, but rank 0 hosts the store. WARN: the host is no Service of these \
-           files, and no pod's name for others",
+           files, and no pod's name for others; it is a pod's address, or ends in `.svc.cluster.local`",
     examples: ["bad-job-localhost.yaml", "good-job-relay.yaml"],
     find: Find::Files(|manifests| {
         let of_launches = manifests.calls().filter_map(|call| {
@@ -17,11 +17,34 @@ pub(super) const RULE: Rule = Rule {
             let check = of_all(&call, told, &target).or_else(|| of_one(&call, told, target))?;
             Some(check.at(call.at("command")))
         });
+        let of_text = manifests.calls().filter_map(|call| of_text(&call));
         let of_rallypoint =
             manifests.containers().filter_map(|(pods, own)| of_rallypoint(manifests, pods, own));
-        of_launches.chain(of_rallypoint).collect()
+        of_launches.chain(of_text).chain(of_rallypoint).collect()
     }),
 };
+
+/// A host that is right today and in this cluster only.
+fn of_text(call: &Call<'_>) -> Option<Check> {
+    let Told { text, by } = call.launch.host.as_ref()?;
+    let host = text.to_string();
+    let is_name = host.ends_with(".svc.cluster.local");
+    let is_address = call.sets("MASTER_ADDR")
+        && !call.pods.are_tasks()
+        && host.parse().is_ok_and(|it: std::net::IpAddr| !it.is_loopback() && !it.is_unspecified());
+    let (evidence, remedy) = match () {
+        () if is_name => (
+            format!("`{host}` ends in .svc.cluster.local, which is only the usual domain of a cluster"),
+            "write `name.service` or `name.service.namespace`; the resolver adds the rest",
+        ),
+        () if is_address => (
+            format!("{by}={host} is the address of one pod; when that pod is rescheduled it changes"),
+            "use a name: a Service, or pod 0 behind a headless Service",
+        ),
+        () => return None,
+    };
+    Some(Check::warn(evidence, remedy).at(call.at("env")))
+}
 
 /// A Service over all pods of the job. One that selects a single pod is a good endpoint.
 fn of_all(call: &Call<'_>, told: &Told, target: &Target<'_>) -> Option<Check> {

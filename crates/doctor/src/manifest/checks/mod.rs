@@ -7,9 +7,7 @@ mod api_rejects;
 mod backoff_limit;
 mod broken_line;
 mod c10d_restarts;
-mod cluster_domain;
 mod command_endpoint;
-mod constant_run_id;
 mod dns_policy;
 mod endpoint;
 mod endpoint_port;
@@ -19,7 +17,6 @@ mod host_port;
 mod init_waits;
 mod katib_trial;
 mod manifests;
-mod master_is_address;
 mod misread_word;
 mod more_processes;
 mod mpi_slots;
@@ -161,13 +158,13 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
     ("do the pods find each other", &[
         &command_endpoint::RULE, &endpoint::RULE,
         &endpoint_port::RULE, &selector_matches_none::RULE, &service_link::RULE, &no_subdomain::RULE,
-        &init_waits::RULE, &network_policy_ports::RULE, &cluster_domain::RULE,
-        &dns_policy::RULE, &master_is_address::RULE, &ft_host::RULE, &host_port::RULE,
+        &init_waits::RULE, &network_policy_ports::RULE,
+        &dns_policy::RULE, &ft_host::RULE, &host_port::RULE,
     ]),
     ("can the pods be told apart, and do they agree", &[
         &node_rank::RULE, &node_count::RULE, &trains_alone::RULE, &agreement::RULE, &world_size::RULE,
         &more_processes::RULE, &mpi_slots::RULE, &parallelism::RULE, &unset_variable::RULE, &run_id::RULE,
-        &constant_run_id::RULE, &object_name::RULE, &sbatch_ignored::RULE,
+        &object_name::RULE, &sbatch_ignored::RULE,
         &api_rejects::RULE, &unknown_field::RULE, &katib_trial::RULE,
     ]),
     ("the rest", &[

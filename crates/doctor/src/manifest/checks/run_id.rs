@@ -1,11 +1,12 @@
-//! Nodes that give the run different names wait in different runs. A run without a name meets others.
+//! Nodes that give the run different names wait in different runs. A run without a name meets others, and one
+//! with the name of an earlier run meets what that one left in the store.
 
 use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "run-id",
-    sees: "FAIL: empty, or different in each pod (`metadata.uid`, `$RANDOM`, `$(date)`). WARN: none on a \
-           store that outlives the run; `RDZV_ID`, which torchrun does not read",
+    sees: "FAIL: empty, or different in each pod (`metadata.uid`, `$RANDOM`, `$(date)`). WARN: none, or a \
+           constant one, on a store that outlives the run; `RDZV_ID`, which torchrun does not read",
     examples: ["bad-job-id-random.yaml", "good-jobset-uid.yaml"],
     find: Find::Launch(&[Tool::Torchrun], find),
 };
@@ -31,6 +32,12 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let text = &told.text;
     if text.literal() == Some("") {
         return Some(Check::fail(format!("{} is empty", told.by), remedy).at(call.at("command")));
+    }
+    if let Some(constant) = text.literal().filter(|_| call.store_outlives_run()) {
+        let evidence = format!(
+            "every run is called `{constant}`: on a store that outlives it, it meets what the last left"
+        );
+        return Some(Check::warn(evidence, remedy).at(call.at("command")));
     }
     let written = text.to_string();
     let default = written.split_once(":-").map_or("", |(_, default)| default);
