@@ -249,7 +249,9 @@ pub(crate) fn is_placeholder(text: &str) -> bool {
         let in_capitals = word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
         in_capitals && (letters > 3 || letters > 0 && word.contains('_'))
     };
-    text.contains(['$', '{', '<', '%', ' ']) || text.split(['-', '.', '/', ':']).any(is_blank)
+    text == "..."
+        || text.contains(['$', '{', '<', '%', ' '])
+        || text.split(['-', '.', '/', ':']).any(is_blank)
 }
 
 fn take(file: &str, document: Value, at: &str, objects: &mut Vec<Object>, checks: &mut Vec<Check>) {

@@ -42,8 +42,8 @@ fn below(part: &str, wanted: &str) -> Option<String> {
     straight.or_else(|| templates.find_map(further))
 }
 
-/// What is rejected in all objects: a field, or else a value. Of another kind the pods are looked at.
-pub(crate) fn rejected(manifests: &Manifests, fields: bool) -> Vec<Check> {
+/// What is rejected in all objects. Of another kind the pods are looked at.
+pub(crate) fn rejected(manifests: &Manifests) -> Vec<Check> {
     let mut found = Vec::new();
     for object in manifests.objects.iter() {
         let pods = || manifests.of_object(object.number);
@@ -55,7 +55,7 @@ pub(crate) fn rejected(manifests: &Manifests, fields: bool) -> Vec<Check> {
             let at = place.field.trim_end_matches('.').to_owned();
             let mut walk = Walk { place, is_whole, ..Walk::default() };
             walk.value(value, (part, ""), &at);
-            found.extend(if fields { walk.fields } else { walk.values });
+            found.extend(walk.found);
         };
         let others = [Maker::Unknown, Maker::Slurm, Maker::Ray];
         match root(object) {
@@ -83,8 +83,7 @@ pub(crate) fn versions(kind: &str) -> impl Iterator<Item = &'static str> {
 /// The way through an object.
 #[derive(Default)]
 struct Walk {
-    fields: Vec<Check>,
-    values: Vec<Check>,
+    found: Vec<Check>,
     /// Where a value is wrong, without the numbers of items: once is enough.
     seen: BTreeSet<String>,
     /// The parts around, and where they begin.
@@ -163,7 +162,7 @@ impl Walk {
                      then rejects the object, or it has no effect"
                 );
                 let remedy = "what that release has instead, or take it out";
-                self.fields.push(Check::warn(evidence, remedy).at(self.at(&place)));
+                self.found.push(Check::warn(evidence, remedy).at(self.at(&place)));
             }
         }
         let mut missing = fields(part)
@@ -183,7 +182,7 @@ impl Walk {
             let evidence =
                 format!("`{names}` {are} of {whose}: kubectl rejects the object, or it has no effect");
             let check = Check::fail(evidence, self.right_place(first));
-            self.fields.push(check.at(self.at(&format!("{at}.{first}"))));
+            self.found.push(check.at(self.at(&format!("{at}.{first}"))));
         }
         self.way.pop();
     }
@@ -205,7 +204,7 @@ impl Walk {
 
     fn wrong(&mut self, check: Check, at: &str) {
         if self.seen.insert(at.chars().filter(|c| !c.is_ascii_digit()).collect()) {
-            self.values.push(check.at(self.at(at)));
+            self.found.push(check.at(self.at(at)));
         }
     }
 

@@ -130,9 +130,9 @@ fn one_broken_document_hides_no_other() {
         found.iter().any(|check| check.id == "yaml" && check.to_string().contains("document 2")),
         "{found:?}"
     );
-    assert!(found.iter().any(|check| check.id == "object-name"), "{found:?}");
+    assert!(found.iter().any(|check| check.id == "api-rejects"), "{found:?}");
     let twice = ids(&format!("kind: Pod\nkind: Pod\n{pod}"));
-    assert_eq!(twice.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ["object-name", "yaml"]);
+    assert_eq!(twice.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ["api-rejects", "yaml"]);
 }
 
 /// The configurations of other tools in a folder are no mistakes of its manifests.

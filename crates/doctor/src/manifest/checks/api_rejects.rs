@@ -16,7 +16,10 @@ pub(super) const RULE: Rule = Rule {
            tasks of a Volcano job with one name, or a `minAvailable` above their pods; a RayJob with \
            `ttlSecondsAfterFinished` and no `shutdownAfterJobFinishes`, or whose `runtimeEnvYAML` has \
            `env_vars` that are no texts by name; by the published schemas: `env` that is no list, `value: 8` \
-           in it without quotes, a volume without a name, `imagePullPolicy: always`",
+           in it without quotes, a volume without a name, `imagePullPolicy: always`, `backoffLimit` in the \
+           spec of a PyTorchJob, `volumeMounts` in a TrainJob's `trainer`, `env` beside `containers`; capital \
+           letters or `_` in a name. WARN: a field that a release has no more, such as `replicas` in a \
+           RayCluster's `headGroupSpec`",
     examples: ["api-rejects.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = |pods: &Pods| {
@@ -30,9 +33,9 @@ pub(super) const RULE: Rule = Rule {
             let of_any = || ports(object).or_else(|| label(object)).filter(|_| !object.has_blanks);
             of_ray.or_else(of_any)
         };
-        let found = manifests.pods.iter().flat_map(of_pods);
+        let found = names(manifests).into_iter().chain(manifests.pods.iter().flat_map(of_pods));
         let found = found.chain(manifests.objects.iter().filter_map(of_object));
-        found.chain(schemas::rejected(manifests, false)).collect()
+        found.chain(schemas::rejected(manifests)).collect()
     }),
 };
 
@@ -280,4 +283,40 @@ fn trainers_variables(pods: &Pods, container: &Container) -> Option<Check> {
     };
     let check = Check::fail(format!("a TrainJob that sets {} is rejected", set.join(", ")), remedy);
     (!set.is_empty()).then(|| check.at(pods.at(&container.at("env"))))
+}
+
+/// Names of objects and containers.
+fn names(manifests: &Manifests) -> Vec<Check> {
+    const REMEDY: &str = "a shorter name of small letters, digits and `-`";
+    let wrong = |name: &str, is_label| {
+        let why = mistake(name, is_label).filter(|_| !name.is_empty() && !is_placeholder(name))?;
+        Some(Check::fail(format!("`{name}` {why}"), REMEDY))
+    };
+    let matters = |object: &&Object| {
+        object.kind == "Service" || manifests.of_object(object.number).any(|it| !it.are_tasks())
+    };
+    let of_object = |object: &Object| {
+        Some(wrong(&object.name, object.kind == "Service")?.at(object.place("metadata.name")))
+    };
+    let of_container = |(pods, container): (&Pods, &Container)| {
+        Some(wrong(name(&container.value)?, false)?.at(pods.at(&container.at("name"))))
+    };
+    let containers = manifests.containers().filter(|(pods, _)| !pods.are_tasks());
+    let objects = manifests.objects.iter().filter(matters).filter_map(of_object);
+    objects.chain(containers.filter_map(of_container)).collect()
+}
+
+/// Why Kubernetes rejects a name. The name of a Service is a label.
+fn mistake(name: &str, is_label: bool) -> Option<&'static str> {
+    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let allowed = |c: char| ends(c) || c == '-' || c == '.' && !is_label;
+    if !name.chars().all(allowed) {
+        Some("is no name for Kubernetes, which rejects it: small letters, digits and `-` only")
+    } else if !name.starts_with(ends) || !name.ends_with(ends) {
+        Some("is no name for Kubernetes, which rejects it: it begins and ends with a letter or a digit")
+    } else if is_label && name.len() > 63 {
+        Some("is too long for a Service: 63 characters")
+    } else {
+        None
+    }
 }

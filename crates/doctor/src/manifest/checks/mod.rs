@@ -22,13 +22,13 @@ mod more_processes;
 mod mpi_slots;
 mod network_guess;
 mod network_policy_ports;
+mod never_starts;
 mod no_launch;
 mod no_pods;
 mod no_subdomain;
 mod node_count;
 mod node_rank;
 mod not_read;
-mod object_name;
 mod ordered_ready;
 mod parallelism;
 pub(super) mod prelude;
@@ -44,7 +44,6 @@ mod skipped;
 mod sleep_as_synchronisation;
 mod template;
 mod trains_alone;
-mod unknown_field;
 mod unknown_flag;
 mod unknown_kind;
 mod unset_variable;
@@ -164,8 +163,8 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
     ("can the pods be told apart, and do they agree", &[
         &node_rank::RULE, &node_count::RULE, &trains_alone::RULE, &agreement::RULE, &world_size::RULE,
         &more_processes::RULE, &mpi_slots::RULE, &parallelism::RULE, &unset_variable::RULE, &run_id::RULE,
-        &object_name::RULE, &sbatch_ignored::RULE,
-        &api_rejects::RULE, &unknown_field::RULE, &katib_trial::RULE,
+        &never_starts::RULE, &sbatch_ignored::RULE,
+        &api_rejects::RULE, &katib_trial::RULE,
     ]),
     ("the rest", &[
         &broken_line::RULE, &misread_word::RULE, &unknown_flag::RULE, &rdzv_conf_keys::RULE,

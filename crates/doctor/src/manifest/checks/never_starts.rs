@@ -1,0 +1,82 @@
+//! A pod that waits for what never comes to it does not start, and the others wait for it.
+
+use super::prelude::*;
+
+pub(super) const RULE: Rule = Rule {
+    id: "never-starts",
+    sees: "FAIL: an image with an empty part or a blank in its name; a key that the ConfigMap in these files has \
+           not; a pod's host name of more than 63 characters, which loses its number. WARN: a claim that is \
+           `ReadWriteOnce`, of several pods",
+    examples: ["never-starts.yaml", "good-claim.yaml"],
+    find: Find::Pods(|manifests, pods| {
+        let of_containers = pods.init_containers.iter().chain(&pods.containers).flat_map(|own| {
+            let found = [(image(own), "image"), (key(manifests, pods, own), "env")];
+            found.into_iter().filter_map(|(check, field)| Some(check?.at(pods.at(&own.at(field)))))
+        });
+        let of_pods = [(host(pods), ""), (claim(manifests, pods), "volumes")];
+        let of_pods = of_pods.into_iter().filter_map(|(check, field)| Some(check?.at(pods.at(field))));
+        of_containers.chain(of_pods).filter(|_| !pods.are_tasks()).collect()
+    }),
+};
+
+fn text<'v>(value: &'v Value, at: &str) -> Option<&'v str> {
+    value.pointer(at)?.as_str().filter(|text| !text.is_empty() && !is_placeholder(text))
+}
+
+fn image(container: &Container) -> Option<Check> {
+    let image = container.value.get("image")?.as_str().filter(|image| !image.trim().is_empty())?;
+    let is_wrong = image.contains("//") || image.contains(char::is_whitespace) || image.starts_with('/');
+    let evidence = format!("`{image}` is no name of an image: the pod stays in InvalidImageName");
+    (is_wrong && !image.contains(['$', '{', '<', '%']))
+        .then(|| Check::fail(evidence, "HOST/PATH:TAG, each part once"))
+}
+
+fn key(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
+    let missing = |entry: &Value| {
+        let from =
+            entry.pointer("/valueFrom/configMapKeyRef").filter(|from| from.get("optional").is_none())?;
+        let (map, key) = (text(from, "/name")?, text(from, "/key")?);
+        let is_it = |it: &&Object| it.name == map && it.shares_namespace(pods.namespace.as_deref());
+        let map = manifests.of_kind("ConfigMap").find(is_it)?;
+        let has = |data: &str| map.value.pointer(data).is_some_and(|data| data.get(key).is_some());
+        (!has("/data") && !has("/binaryData")).then(|| (map.name.clone(), key.to_owned()))
+    };
+    let (map, key) = list(&container.value, "/env").iter().find_map(missing)?;
+    let evidence =
+        format!("the ConfigMap `{map}` has no `{key}`: the pod stays in CreateContainerConfigError");
+    Some(Check::fail(evidence, format!("{key} in its data, or the key that stands there")))
+}
+
+fn host(pods: &Pods) -> Option<Check> {
+    let host = pods.hosts.iter().map(|hosts| match hosts.count {
+        Some(0) => hosts.begin.clone(),
+        count => format!("{}{}", hosts.begin, count.unwrap_or(1).saturating_sub(1)),
+    });
+    let host = host.filter(|host| !is_placeholder(host)).find(|host| host.len() > 63)?;
+    let evidence = format!(
+        "the host name `{host}` has {} characters: after 63 it is cut off, and the pod's number with it",
+        host.len()
+    );
+    Some(Check::fail(evidence, "a shorter name"))
+}
+
+/// Pods on other nodes than the first cannot mount such a volume.
+fn claim(manifests: &Manifests, pods: &Pods) -> Option<Check> {
+    let several = pods.train() && manifests.nodes(pods).or(pods.count).is_some_and(|count| count > 1);
+    let mut claims =
+        list(&pods.spec, "/volumes").iter().filter_map(|it| text(it, "/persistentVolumeClaim/claimName"));
+    let is_once = |name: &str| {
+        let is_it = |it: &&Object| it.name == name && it.shares_namespace(pods.namespace.as_deref());
+        let modes = |it: &Object| {
+            list(&it.value, "/spec/accessModes")
+                .iter()
+                .map(|mode| mode.as_str() == Some("ReadWriteOnce"))
+                .collect::<Vec<_>>()
+        };
+        manifests.of_kind("PersistentVolumeClaim").find(is_it).map(modes).is_some_and(|once| once == [true])
+    };
+    let name = claims.find(|name| is_once(name)).filter(|_| several)?;
+    let evidence =
+        format!("the claim `{name}` is ReadWriteOnce: pods on other nodes than the first cannot mount it");
+    Some(Check::warn(evidence, "accessModes: [ReadWriteMany] and a storage class that has it"))
+}
