@@ -658,23 +658,17 @@ fn parsed(text: &str) -> Result<ast::Program, brush_parser::ParseError> {
 }
 
 fn filled_in(text: &str, begin: &str, end: &str) -> String {
-    let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | ' ' | '.' | '/');
-    let mut made = String::new();
-    let mut rest = text;
-    while let Some((before, behind)) = rest.split_once(begin) {
-        made.push_str(before);
-        rest = match behind.split_once(end) {
-            Some((name, after)) if begin == "{{" || !name.is_empty() && name.chars().all(is_name) => {
-                made.extend(["${", PLACE, "}"]);
-                after
-            }
-            _ => {
-                made.push_str(begin);
-                behind
-            }
-        };
+    let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | ' ' | '.' | '/');
+    let is_place = |name: &str| begin == "{{" || !name.is_empty() && name.chars().all(is_word);
+    let mut pieces = text.split(begin);
+    let mut made = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        match piece.split_once(end).filter(|(name, _)| is_place(name)) {
+            Some((_, after)) => made.extend(["${", PLACE, "}", after]),
+            None => made.extend([begin, piece]),
+        }
     }
-    made + rest
+    made
 }
 
 /// Whether a program runs the command that follows, in a container or with other limits.

@@ -41,6 +41,11 @@ impl Size {
         Some(self.nodes?.min(self.tasks.unwrap_or(u64::MAX)))
     }
 
+    /// The tasks of a node.
+    pub(crate) fn tasks_each(self) -> Option<u64> {
+        self.each.or_else(|| self.tasks?.checked_div(self.nodes?))
+    }
+
     /// The tasks that are asked for, or that the nodes have together.
     pub(crate) fn all_tasks(self) -> Option<u64> {
         self.tasks.or_else(|| Some(self.nodes?.saturating_mul(self.each?)))
@@ -153,6 +158,11 @@ impl Pods {
         self.count.is_some_and(|count| count > 1)
     }
 
+    /// Every container, also those of the start.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Container> {
+        self.init_containers.iter().chain(&self.containers)
+    }
+
     /// What their containers launch.
     pub(crate) fn launches(&self) -> impl Iterator<Item = &Launch> {
         self.containers.iter().flat_map(|container| &container.launches)
@@ -165,12 +175,12 @@ impl Pods {
 
     /// Whether a container is a rallypoint server.
     pub(crate) fn serve(&self) -> bool {
-        self.init_containers.iter().chain(&self.containers).any(Container::serves)
+        self.all().any(Container::serves)
     }
 
     /// Whether a relay listens at this address.
     pub(crate) fn relays(&self, name: &Text) -> bool {
-        is_localhost(name) && self.init_containers.iter().chain(&self.containers).any(Container::relays)
+        is_localhost(name) && self.all().any(Container::relays)
     }
 
     /// Whether they have the network, and the names, of their nodes.

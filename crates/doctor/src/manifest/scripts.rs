@@ -50,7 +50,8 @@ fn gpus_each(options: &[String], job: Size) -> Option<u64> {
         count(&["--gres"]).filter(|_| value(options, &["--gres"]).is_some_and(|it| it.starts_with("gpu:")))
     };
     let all = || count(&["--gpus", "-G"])?.checked_div(job.nodes?);
-    count(&["--gpus-per-node"]).or_else(of_gres).or_else(all)
+    let of_tasks = || count(&["--gpus-per-task"])?.checked_mul(job.tasks_each()?);
+    count(&["--gpus-per-node"]).or_else(of_gres).or_else(all).or_else(of_tasks)
 }
 
 /// How many of the words behind srun are its own.

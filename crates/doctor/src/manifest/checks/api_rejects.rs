@@ -24,8 +24,7 @@ pub(super) const RULE: Rule = Rule {
     find: Find::Files(|manifests| {
         let of_pods = |pods: &Pods| {
             let by_kind = of_kind(pods).or_else(|| of_kubeflow(pods)).or_else(|| of_volcano(pods));
-            let containers = pods.init_containers.iter().chain(&pods.containers);
-            let paths = containers.filter_map(|own| field_path(pods, own));
+            let paths = pods.all().filter_map(|own| field_path(pods, own));
             by_kind.into_iter().chain(paths).chain(of_template(pods)).collect::<Vec<_>>()
         };
         let of_object = |object: &Object| {
@@ -62,7 +61,7 @@ fn of_template(pods: &Pods) -> Option<Check> {
     let adds = matches!(pods.maker, Maker::MpiJob | Maker::TrainJob | Maker::HyperPod)
         || pods.maker == Maker::Ray && pods.owner.to_string().contains("authOptions")
         || pods.owner.as_object().is_some_and(|owner| owner.iter().any(makes));
-    pods.init_containers.iter().chain(&pods.containers).find_map(|container| {
+    pods.all().find_map(|container| {
         let mounts = list(&container.value, "/volumeMounts").iter().filter_map(name);
         let is_there = |wanted: &str| volumes().iter().any(|volume| name(volume) == Some(wanted));
         if let Some(wanted) = mounts.filter(|_| !adds).find(|wanted| !is_there(wanted)) {

@@ -45,13 +45,16 @@ fn find(manifests: &Manifests) -> Vec<Check> {
 
 /// The port on which a launcher listens on the node of the script or the container that starts it.
 fn own_port<'c>(call: &Call<'c>) -> Option<&'c str> {
-    let Launch { tool, backend, port, command, is_configured, .. } = call.launch;
+    let Launch { tool, backend, port, processes, command, is_configured, .. } = call.launch;
     let is_launched = command.words.first().is_some_and(|word| is_launcher(&word.to_string()));
-    let listens = *backend == Backend::Static
-        && matches!(tool, Tool::Torchrun | Tool::Accelerate | Tool::DeepSpeed)
-        && !(*is_configured || call.pods.step.by.is_some());
-    let port = port.as_ref().map_or(Some("29500"), |told| told.text.literal());
-    port.filter(|port| is_launched && listens && *port != "0")
+    // accelerate starts a single process without a store.
+    let listens = match tool {
+        Tool::Torchrun | Tool::DeepSpeed => *backend == Backend::Static,
+        Tool::Accelerate => processes.as_ref().is_some_and(|told| told.text.literal() != Some("1")),
+        _ => false,
+    };
+    let is_here = is_launched && listens && !(*is_configured || call.pods.step.by.is_some());
+    port.as_ref().map_or(Some("29500"), |told| told.text.literal()).filter(|port| is_here && *port != "0")
 }
 
 /// Whether a script starts both at one moment.

@@ -39,15 +39,10 @@ fn of_list(container: &Container) -> Option<Check> {
     let options: Vec<&String> = behind.iter().take_while(is_option).collect();
     let word = behind.get(options.len()).filter(|word| is_launcher(word) && !has_blanks(word))?;
     let reads_text = options.iter().any(|option| !option.starts_with("--") && option.contains('c'));
-    let others = behind.get(options.len().saturating_add(1)..).filter(|others| !others.is_empty());
-    let evidence = match (reads_text, others) {
-        (true, Some(_)) => {
-            format!(
-                "`{word}` is the whole script of `{shell} -c`: the items behind it are no arguments of it"
-            )
-        }
-        (true, None) => return None,
-        (false, _) => format!("`{shell} {word}` reads {word} as a shell script, which it is not"),
+    let evidence = match reads_text {
+        true if behind.last() == Some(word) => return None,
+        true => format!("`{word}` is all that `{shell} -c` runs: the items behind it are no arguments of it"),
+        false => format!("`{shell} {word}` reads {word} as a shell script, which it is not"),
     };
     Some(Check::fail(evidence, format!("the command without `{shell}`, or one text behind `{shell} -c`")))
 }
@@ -113,9 +108,8 @@ fn of_assignment(container: &Container) -> Option<Check> {
 fn assignment(word: &Text) -> Option<&str> {
     let Part::Known(begin) = word.parts().first()? else { return None };
     let (name, _) = begin.split_once('=')?;
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    (name.starts_with(|c: char| c.is_ascii_uppercase() || c == '_') && name.chars().all(is_name))
-        .then_some(name)
+    let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    (is_name && name.starts_with(|c: char| c.is_ascii_uppercase() || c == '_')).then_some(name)
 }
 
 /// Switches without a value, and flags with one.
@@ -134,29 +128,22 @@ const WITH_VALUE: [&str; 8] = [
 /// accelerate has flags that look like switches and take a word, and switches that take none. With the other
 /// form it starts another program than the training.
 fn of_accelerate(command: &Command) -> Option<Check> {
-    let words = &command.words;
-    let words: Vec<&str> = words.iter().map(|word| word.literal().unwrap_or_default()).collect();
+    let words: Vec<&str> = command.words.iter().map(|word| word.literal().unwrap_or_default()).collect();
     let entry = words.iter().position(|word| *word == "launch" || *word == "accelerate.commands.launch")?;
-    let own = words.get(entry..)?;
-    for pair in own.windows(2) {
+    // Behind the script are the flags of the script.
+    let is_script = |word: &&str| !word.starts_with("--") && word.contains(".py");
+    let own = words.get(entry..)?.split_inclusive(is_script).next()?;
+    own.windows(2).find_map(|pair| {
         let (flag, next) = (pair[0], pair[1]);
-        let Some(name) = flag.strip_prefix("--").map(|name| name.replace('_', "-")) else {
-            // Behind the script are the flags of the script.
-            if flag.contains(".py") {
-                return None;
-            }
-            continue;
-        };
-        let (evidence, remedy) = if WITH_VALUE.contains(&name.as_str()) && next.contains(".py") {
+        let name = flag.strip_prefix("--")?.replace('_', "-");
+        let is_word = matches!(next, "true" | "false" | "True" | "False");
+        if WITH_VALUE.contains(&name.as_str()) && next.contains(".py") {
             let evidence = format!("{flag} takes a word, and here that is the script `{next}`");
-            (evidence, format!("{flag} true {next}"))
-        } else if SWITCHES.contains(&name.as_str()) && matches!(next, "true" | "false" | "True" | "False") {
-            let evidence = format!("{flag} takes no word: accelerate takes `{next}` for the script");
-            (evidence, format!("{flag} alone"))
+            Some(Check::fail(evidence, format!("{flag} true {next}")))
         } else {
-            continue;
-        };
-        return Some(Check::fail(evidence, remedy));
-    }
-    None
+            let evidence = format!("{flag} takes no word: accelerate takes `{next}` for the script");
+            (SWITCHES.contains(&name.as_str()) && is_word)
+                .then(|| Check::fail(evidence, format!("{flag} alone")))
+        }
+    })
 }

@@ -89,14 +89,10 @@ impl Rule {
                 calls.filter_map(|call| find(&call)).collect()
             }
             Find::Torchrun(find) => manifests.all_calls().filter_map(|call| find(&call)).collect(),
-            Find::Container(find) => manifests
-                .pods
-                .iter()
-                .flat_map(|pods| {
-                    pods.init_containers.iter().chain(&pods.containers).map(move |it| (pods, it))
-                })
-                .flat_map(|(pods, container)| find(pods, container))
-                .collect(),
+            Find::Container(find) => {
+                let of_pods = |pods: &Pods| pods.all().flat_map(|it| find(pods, it)).collect::<Vec<_>>();
+                manifests.pods.iter().flat_map(of_pods).collect()
+            }
             Find::Pods(find) => manifests.pods.iter().flat_map(|pods| find(manifests, pods)).collect(),
             Find::Files(find) => find(manifests),
             Find::After(find) => find(manifests, found),

@@ -4,7 +4,7 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "network-guess",
-    sees: "WARN: `NCCL_IB_DISABLE=1` beside an RDMA device; hostNetwork with `eth0`, or without \
+    sees: "WARN: `NCCL_IB_DISABLE=1` beside an RDMA device; hostNetwork without \
            `GLOO_SOCKET_IFNAME`. FAIL: `GLOO_SOCKET_IFNAME=^lo`",
     examples: ["network-guess.yaml", "good-job-static.yaml"],
     find: Find::Container(find),
@@ -48,13 +48,6 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
                         name, which may be 127.0.0.1";
         let remedy = "GLOO_SOCKET_IFNAME with the interface that the nodes share (`ip -br link`)";
         found.push(Check::warn(evidence, remedy).at(place()));
-    }
-    for name in ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"] {
-        if pods.on_host() && is(name, "eth0") {
-            let evidence = format!("{name}=eth0 with hostNetwork: few hosts call their network so");
-            let remedy = "leave it out, or name what the hosts have (`ip -br link`)";
-            found.push(Check::warn(evidence, remedy).at(place()));
-        }
     }
     found
 }

@@ -9,7 +9,7 @@ pub(super) const RULE: Rule = Rule {
            `ReadWriteOnce`, of several pods",
     examples: ["never-starts.yaml", "good-claim.yaml"],
     find: Find::Pods(|manifests, pods| {
-        let of_containers = pods.init_containers.iter().chain(&pods.containers).flat_map(|own| {
+        let of_containers = pods.all().flat_map(|own| {
             let found = [(image(own), "image"), (key(manifests, pods, own), "env")];
             found.into_iter().filter_map(|(check, field)| Some(check?.at(pods.at(&own.at(field)))))
         });
@@ -67,13 +67,8 @@ fn claim(manifests: &Manifests, pods: &Pods) -> Option<Check> {
         list(&pods.spec, "/volumes").iter().filter_map(|it| text(it, "/persistentVolumeClaim/claimName"));
     let is_once = |name: &str| {
         let is_it = |it: &&Object| it.name == name && it.shares_namespace(pods.namespace.as_deref());
-        let modes = |it: &Object| {
-            list(&it.value, "/spec/accessModes")
-                .iter()
-                .map(|mode| mode.as_str() == Some("ReadWriteOnce"))
-                .collect::<Vec<_>>()
-        };
-        manifests.of_kind("PersistentVolumeClaim").find(is_it).map(modes).is_some_and(|once| once == [true])
+        let claim = manifests.of_kind("PersistentVolumeClaim").find(is_it);
+        claim.is_some_and(|it| it.value["spec"]["accessModes"] == serde_json::json!(["ReadWriteOnce"]))
     };
     let name = claims.find(|name| is_once(name)).filter(|_| several)?;
     let evidence =

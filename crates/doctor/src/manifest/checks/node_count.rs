@@ -52,10 +52,8 @@ fn of_devices(call: &Call<'_>) -> Option<Check> {
     let step = Some(&call.pods.step).filter(|step| step.usual == Some("srun"))?;
     let told = call.launch.processes.as_ref()?;
     let devices: u64 = told.text.literal()?.parse().ok()?;
-    let each = match step.by {
-        Some(_) => step.size.tasks?.checked_div(step.size.nodes?)?,
-        None => step.size.each?,
-    };
+    let by_all = step.size.tasks.zip(step.size.nodes).and_then(|(tasks, nodes)| tasks.checked_div(nodes));
+    let each = if step.by.is_some() { by_all } else { step.size.each }?;
     let what = format!("{} of a node ({})", counted(devices, "device", "devices"), told.by);
     let evidence = if each != devices {
         format!("Lightning is to use {what}, but Slurm has {} there", counted(each, "task", "tasks"))

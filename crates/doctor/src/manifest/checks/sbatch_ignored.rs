@@ -14,30 +14,13 @@ pub(super) const RULE: Rule = Rule {
 fn find(manifests: &Manifests) -> Vec<Check> {
     let scripts = manifests.objects.iter().filter_map(|object| Some((object, object.script()?)));
     let found = scripts.flat_map(|(object, text)| {
-        let text = &without_documents(text);
+        // A here-document may be another script, which it writes.
+        let own = text.lines().take_while(|line| !line.contains("<<") || line.trim_start().starts_with('#'));
+        let text = &own.flat_map(|line| [line, "\n"]).collect::<String>();
         let found = [unnamed(text).or_else(|| unfilled(text)), behind(text)];
         found.into_iter().flatten().map(|check| check.at(object.place("-")))
     });
     found.collect()
-}
-
-/// The script without its here-documents: one may be another script that it writes.
-fn without_documents(text: &str) -> String {
-    let mut end: Option<&str> = None;
-    let own = text.lines().filter(|line| {
-        if end.is_some() {
-            end.take_if(|mark| line.trim() == *mark);
-            return false;
-        }
-        let mark = line.split_once("<<").map(|(_, mark)| mark.trim_start_matches(['-', ' ', '"', '\'']));
-        let word =
-            |mark: &'_ str| mark.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(mark.len());
-        let mark = mark.map(|mark| &mark[..word(mark)]);
-        end =
-            mark.filter(|mark| mark.starts_with(char::is_alphabetic) && !line.trim_start().starts_with('#'));
-        true
-    });
-    own.flat_map(|line| [line, "\n"]).collect()
 }
 
 fn unfilled(text: &str) -> Option<Check> {

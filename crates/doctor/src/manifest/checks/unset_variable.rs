@@ -9,8 +9,7 @@ pub(super) const RULE: Rule = Rule {
            without `$`; `claimName: $(NAME)`, which Kubernetes does not fill in",
     examples: ["unset-variable.yaml", "good-job-static.yaml"],
     find: Find::Pods(|manifests, pods| {
-        let containers = pods.init_containers.iter().chain(&pods.containers);
-        let mut found: Vec<Check> = containers.flat_map(|container| find(pods, container)).collect();
+        let mut found: Vec<Check> = pods.all().flat_map(|container| find(pods, container)).collect();
         // Kustomize has variables of this form, for any field.
         if manifests.of_kind("Kustomization").next().is_none() {
             in_names(pods, &pods.spec, "", &mut found);
