@@ -424,7 +424,9 @@ impl Shell<'_> {
         if declares {
             self.export(&builtin, &words);
         }
-        if words.is_empty() || declares {
+        // `export NAME = VALUE` fails as a command does that there is not.
+        let is_apart = |word: &Text| word.literal().is_some_and(|word| word.starts_with('='));
+        if words.is_empty() || declares && !words.iter().any(is_apart) {
             return;
         }
         self.keep_written(&words, &redirects);

@@ -25,16 +25,13 @@ pub(super) const RULE: Rule = Rule {
 fn of_list(container: &Container) -> Option<Check> {
     let argv = &container.argv;
     let has_blanks = |word: &str| word.split_whitespace().nth(1).is_some();
-    let first = argv.first()?;
+    let (first, behind) = argv.split_first()?;
     if has_blanks(first) && is_launcher(first.split_whitespace().next()?) {
         let evidence =
             format!("`{first}` is one word, and no program is called so: the container cannot start");
         return Some(Check::fail(evidence, "an item for each word, or [sh, -c, …]"));
     }
-    let (shell, behind) = (first, argv.get(1..)?);
-    if !is_shell(shell) {
-        return None;
-    }
+    let shell = Some(first).filter(|first| is_shell(first))?;
     let is_option = |word: &&String| word.starts_with(['-', '+']);
     let options: Vec<&String> = behind.iter().take_while(is_option).collect();
     let word = behind.get(options.len()).filter(|word| is_launcher(word) && !has_blanks(word))?;
@@ -91,17 +88,21 @@ fn remark(container: &Container) -> Option<Check> {
 
 /// Only a shell reads `NAME=value` in front of a command, and none reads it with blanks.
 fn of_assignment(container: &Container) -> Option<Check> {
-    let words = || container.all_commands().map(|command| command.words.as_slice());
-    let is_apart = |words: &[Text]| Some(words.get(1)?.literal()? == "=").filter(|is| *is);
-    let apart = words().find_map(|words| is_apart(words).and_then(|_| words.first()?.literal()));
-    Some(if let Some(name) = apart {
+    let mut commands = container.all_commands().filter(|command| !Container::is_small(command));
+    let is_sign = |word: &Text| word.to_string().starts_with('=') && !word.to_string().starts_with("==");
+    let before = |Command { words, .. }: &Command| {
+        let at = words.iter().take(3).position(is_sign)?.checked_sub(1)?;
+        let is_declared =
+            at == 0 || matches!(words[0].literal()?, "export" | "declare" | "local" | "readonly");
+        Some(words[at].literal().filter(|_| is_declared)?.to_owned())
+    };
+    if let Some(name) = commands.find_map(before) {
         let evidence = format!("`{name} = …` starts a program `{name}`: the variable stays empty");
-        Check::fail(evidence, format!("{name}=…, without blanks"))
-    } else {
-        let word = container.commands.iter().find_map(|command| assignment(command.words.first()?))?;
-        let evidence = format!("`{word}=…` is taken for the program to start: no shell reads this command");
-        Check::fail(evidence, format!("export {word} before it, or start `env {word}=…`"))
-    })
+        return Some(Check::fail(evidence, format!("{name}=…, without blanks")));
+    }
+    let word = container.commands.iter().find_map(|command| assignment(command.words.first()?))?;
+    let evidence = format!("`{word}=…` is taken for the program to start: no shell reads this command");
+    Some(Check::fail(evidence, format!("export {word} before it, or start `env {word}=…`")))
 }
 
 /// The name of the variable, if the word is an assignment.

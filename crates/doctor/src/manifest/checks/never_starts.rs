@@ -5,7 +5,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "never-starts",
     sees: "FAIL: an image with an empty part or a blank in its name; a key that the ConfigMap in these files has \
-           not; a pod's host name of more than 63 characters, which loses its number. WARN: a claim that is \
+           not; `claimName: $(NAME)`; a pod's host name of more than 63 characters, which loses its number. WARN: a claim that is \
            `ReadWriteOnce`, of several pods",
     examples: ["never-starts.yaml", "good-claim.yaml"],
     find: Find::Pods(|manifests, pods| {
@@ -13,7 +13,8 @@ pub(super) const RULE: Rule = Rule {
             let found = [(image(own), "image"), (key(manifests, pods, own), "env")];
             found.into_iter().filter_map(|(check, field)| Some(check?.at(pods.at(&own.at(field)))))
         });
-        let of_pods = [(host(pods), ""), (claim(manifests, pods), "volumes")];
+        let of_pods =
+            [(host(pods), ""), (claim(manifests, pods), "volumes"), (name(manifests, pods), "volumes")];
         let of_pods = of_pods.into_iter().filter_map(|(check, field)| Some(check?.at(pods.at(field))));
         of_containers.chain(of_pods).filter(|_| !pods.are_tasks()).collect()
     }),
@@ -58,6 +59,20 @@ fn host(pods: &Pods) -> Option<Check> {
         host.len()
     );
     Some(Check::fail(evidence, "a shorter name"))
+}
+
+/// A name with a variable, which Kubernetes fills in only in commands, arguments and env.
+fn name(manifests: &Manifests, pods: &Pods) -> Option<Check> {
+    const NAMES: [&str; 3] = ["/persistentVolumeClaim/claimName", "/configMap/name", "/secret/secretName"];
+    let of_volume = |volume: &Value| {
+        let mut names = NAMES.iter().filter_map(|at| volume.pointer(at)?.as_str());
+        names.find(|name| name.contains("$(") && !name.contains(['.', ' '])).map(str::to_owned)
+    };
+    // Kustomize has variables of this form, for any field.
+    let is_plain = manifests.of_kind("Kustomization").next().is_none();
+    let name = list(&pods.spec, "/volumes").iter().find_map(of_volume).filter(|_| is_plain)?;
+    let evidence = format!("`{name}` stays as it is written: the pods wait for a volume of this very name");
+    Some(Check::fail(evidence, "the name itself"))
 }
 
 /// Pods on other nodes than the first cannot mount such a volume.

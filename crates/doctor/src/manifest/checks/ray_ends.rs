@@ -5,7 +5,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "ray-ends",
-    sees: "FAIL: a pod whose last command is `ray start` without `--block`. WARN: `srun ray start` without it",
+    sees: "FAIL: a pod whose last command is `ray start` without `--block`, or that has an image \
+           of Ray and no command. WARN: `srun ray start` without it",
     examples: ["ray-ends.yaml", "good-ray-block.yaml"],
     find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),
 };
@@ -27,9 +28,13 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
         let evidence = "`ray start` returns at once, and Slurm ends what a step leaves behind: Ray is gone";
         Check::warn(evidence, remedy)
     } else {
-        container.commands.last().filter(starts).filter(|command| !command.conditional)?;
-        let evidence = "`ray start` returns at once, and the container ends with it: Ray never stays";
-        Check::fail(evidence, remedy)
+        let image = container.value.get("image").and_then(Value::as_str).unwrap_or_default();
+        let is_bare = container.argv.is_empty() && image.starts_with("rayproject/ray");
+        let last = container.commands.last().filter(starts).filter(|command| !command.conditional);
+        let what =
+            if is_bare { "an image of Ray starts nothing by itself" } else { "`ray start` returns at once" };
+        (is_bare || last.is_some()).then_some(())?;
+        Check::fail(format!("{what}, and the container ends with it: Ray never stays"), remedy)
     };
     Some(check.at(pods.at(&container.at("command"))))
 }

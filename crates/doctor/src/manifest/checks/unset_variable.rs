@@ -6,42 +6,10 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "unset-variable",
     sees: "FAIL: a launch value uses `$(NAME)` or `$NAME`, and nothing sets it, or is a variable's name \
-           without `$`; `claimName: $(NAME)`, which Kubernetes does not fill in",
+           without `$`",
     examples: ["unset-variable.yaml", "good-job-static.yaml"],
-    find: Find::Pods(|manifests, pods| {
-        let mut found: Vec<Check> = pods.all().flat_map(|container| find(pods, container)).collect();
-        // Kustomize has variables of this form, for any field.
-        if manifests.of_kind("Kustomization").next().is_none() {
-            in_names(pods, &pods.spec, "", &mut found);
-        }
-        found
-    }),
+    find: Find::Container(find),
 };
-
-/// Names of other objects with `$(NAME)` in them.
-fn in_names(pods: &Pods, value: &Value, at: &str, found: &mut Vec<Check>) {
-    let below = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
-    for (n, item) in value.as_array().into_iter().flatten().enumerate() {
-        in_names(pods, item, &format!("{at}[{n}]"), found);
-    }
-    for (key, item) in value.as_object().into_iter().flatten() {
-        let names = key.ends_with("Name") || key == "subdomain" || key == "hostname";
-        let is_reference = |text: &&str| {
-            let name = text.split_once("$(").and_then(|(_, behind)| behind.split_once(')'));
-            name.is_some_and(|(name, _)| !name.is_empty() && !name.contains(['.', ' ']))
-        };
-        if let Some(name) = item.as_str().filter(|_| names).filter(is_reference) {
-            let evidence = format!(
-                "`{name}` stays as it is written: Kubernetes fills in $(NAME) in commands, arguments and \
-                 env only, so the pods wait for an object of this very name"
-            );
-            found.push(Check::fail(evidence, "the name itself").at(pods.at(&below(key))));
-        }
-        if !matches!(key.as_str(), "command" | "args" | "env") {
-            in_names(pods, item, &below(key), found);
-        }
-    }
-}
 
 fn find(pods: &Pods, container: &Container) -> Vec<Check> {
     let of_launch = |launch| in_launch(pods, container, launch);
