@@ -41,7 +41,7 @@ fn unjoined(container: &Container) -> Option<Check> {
         let ends = |line: &str| !line.is_empty() && !line.starts_with('#') && !line.ends_with('\\');
         lines.windows(2).any(|two| two[1].starts_with(flag) && ends(two[0]))
     };
-    let flag = container.all_commands().find_map(|command| {
+    let flag = container.all_commands().filter(|_| !container.is_exec()).find_map(|command| {
         let name = command.words.first()?.to_string().split('=').next()?.to_owned();
         (name.starts_with("--") && is_next(&name)).then_some(name)
     })?;
