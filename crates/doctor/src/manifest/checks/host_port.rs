@@ -5,8 +5,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "host-port",
-    sees: "WARN: two jobs with `hostNetwork` whose stores listen on one port. FAIL: two launchers side by side \
-           on one node, `torchrun a.py & torchrun b.py &`, with one port",
+    sees: "WARN: two jobs with `hostNetwork` whose stores listen on one port. FAIL: two launchers side by \
+           side on one node, `torchrun a.py & torchrun b.py &`, with one port",
     examples: ["host-port.yaml", "good-jobsets-host-ports.yaml"],
     find: Find::Files(find),
 };

@@ -5,8 +5,9 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "more-processes",
-    sees: "FAIL: `--nproc-per-node=8`, or `--num_processes` by `--num_machines`, and a limit of 4 GPUs, \
-           or one without a number, or 4 in `CUDA_VISIBLE_DEVICES`. WARN: torchrun without `--nproc-per-node` and several GPUs",
+    sees: "FAIL: `--nproc-per-node=8`, or `--num_processes` by `--num_machines`, and a limit of 4 GPUs, or \
+           one without a number, or 4 in `CUDA_VISIBLE_DEVICES`. WARN: torchrun without `--nproc-per-node` \
+           and several GPUs",
     examples: ["more-processes.yaml", "good-job-accelerate.yaml"],
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed, Tool::Lightning], find),
 };

@@ -4,8 +4,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "network-guess",
-    sees: "WARN: `NCCL_IB_DISABLE=1` beside an RDMA device; hostNetwork without \
-           `GLOO_SOCKET_IFNAME`. FAIL: `GLOO_SOCKET_IFNAME=^lo`",
+    sees: "WARN: `NCCL_IB_DISABLE=1` beside an RDMA device; hostNetwork without `GLOO_SOCKET_IFNAME`. FAIL: \
+           `GLOO_SOCKET_IFNAME=^lo`, `NCCL_SOCKET_IFNAME=lo` in several pods",
     examples: ["network-guess.yaml", "good-job-static.yaml"],
     find: Find::Container(find),
 };
@@ -15,34 +15,30 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
         return Vec::new();
     }
     let place = || pods.at(&container.at("env"));
-    let is = |name: &str, bad: &str| container.variable(name).and_then(Text::literal) == Some(bad);
-    let devices: Vec<String> = texts(container.value.pointer("/resources/limits"))
-        .into_keys()
-        .filter(|name| {
-            name.starts_with("rdma/")
-                || name.contains("infiniband")
-                || name.contains("/hostdev")
-                || name.contains("/ib")
-        })
-        .collect();
+    let variable = |name: &str| container.launches.iter().find_map(|launch| launch.command.variable(name));
+    let value = |name: &str| variable(name).and_then(Text::literal).unwrap_or_default();
+    let is_rdma = |name: &&String| {
+        name.starts_with("rdma/") || ["infiniband", "/hostdev", "/ib"].iter().any(|part| name.contains(part))
+    };
+    let limits = texts(container.value.pointer("/resources/limits"));
     let mut found = Vec::new();
-    if is("NCCL_IB_DISABLE", "1") && !devices.is_empty() {
-        let evidence = format!(
-            "NCCL_IB_DISABLE=1, though the container asks for {}: NCCL uses slow TCP",
-            devices.join(", ")
-        );
+    if let Some(device) = limits.keys().find(is_rdma).filter(|_| value("NCCL_IB_DISABLE") == "1") {
+        let evidence =
+            format!("NCCL_IB_DISABLE=1, though the container asks for {device}: NCCL uses slow TCP");
         found.push(Check::warn(evidence, "take NCCL_IB_DISABLE out").at(place()));
     }
-    for name in ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"] {
-        let value = container.variable(name).and_then(Text::literal).unwrap_or_default();
-        if value.starts_with(['^', '=', '!']) {
-            let evidence =
-                format!("{name}={value}: only NCCL reads `^` and `=`; gloo looks for this very name");
-            let remedy = format!("{name} with the name of one interface (`ip -br link`)");
-            found.push(Check::fail(evidence, remedy).at(place()));
-        }
+    for name in ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"] {
+        let value = value(name);
+        let is_pattern = value.starts_with(['^', '=', '!']) && !name.starts_with("NCCL");
+        let what = match value {
+            "lo" if pods.are_several() => "the others are not on the loopback of a node",
+            _ if is_pattern => "only NCCL reads `^` and `=`; gloo looks for this very name",
+            _ => continue,
+        };
+        let remedy = format!("{name} with the name of one interface (`ip -br link`)");
+        found.push(Check::fail(format!("{name}={value}: {what}"), remedy).at(place()));
     }
-    let gloo = container.variable("GLOO_SOCKET_IFNAME");
+    let gloo = variable("GLOO_SOCKET_IFNAME");
     if pods.on_host() && pods.are_several() && gloo.is_none() && !container.open {
         let evidence = "hostNetwork, and no GLOO_SOCKET_IFNAME: gloo takes the address of the node's own \
                         name, which may be 127.0.0.1";

@@ -4,9 +4,9 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "never-starts",
-    sees: "FAIL: an image with an empty part or a blank in its name; a key that the ConfigMap in these files has \
-           not; `claimName: $(NAME)`; a pod's host name of more than 63 characters, which loses its number. WARN: a claim that is \
-           `ReadWriteOnce`, of several pods",
+    sees: "FAIL: an image with an empty part or a blank in its name; a key that the ConfigMap in these files \
+           has not; `claimName: $(NAME)`; a pod's host name of more than 63 characters, which loses its \
+           number. WARN: a claim that is `ReadWriteOnce`, of several pods",
     examples: ["never-starts.yaml", "good-claim.yaml"],
     find: Find::Pods(|manifests, pods| {
         let of_containers = pods.all().flat_map(|own| {

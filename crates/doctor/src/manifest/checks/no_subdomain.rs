@@ -34,8 +34,8 @@ fn find(manifests: &Manifests, pods: &Pods) -> Option<Check> {
             let published =
                 service.value.pointer("/spec/publishNotReadyAddresses") == Some(&Value::Bool(true));
             (pods.are_probed() && !published).then(|| {
-                let evidence = "with the readinessProbe a pod has no name before it is Ready, and it may not be \
-                                Ready before it has met the others";
+                let evidence = "with the readinessProbe a pod has no name before it is Ready, and it may \
+                                not be Ready before it has met the others";
                 let check = Check::warn(evidence, "publishNotReadyAddresses: true");
                 check.at(service.place("spec.publishNotReadyAddresses"))
             })

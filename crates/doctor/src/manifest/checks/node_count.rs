@@ -8,7 +8,8 @@ pub(super) const RULE: Rule = Rule {
     id: "node-count",
     sees: "FAIL: `--nnodes=8` and 4 pods, or no `--nnodes`; in a script for a batch system, torchrun without \
            `srun` (`mpiexec`, …) on several nodes, or `srun` that starts it on one of them only, or 8 times \
-           a node; Lightning with `--trainer.devices=4` and `--ntasks-per-node=8`. WARN: several pods that train alone, or nodes that nothing uses",
+           a node; Lightning with `--trainer.devices=4` and `--ntasks-per-node=8`. WARN: several pods that \
+           train alone, or nodes that nothing uses",
     examples: ["node-count.yaml", "good-job-static.yaml"],
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Lightning, Tool::Other], find),
 };
@@ -46,8 +47,7 @@ fn too_often(call: &Call<'_>) -> Option<Check> {
     Some(Check::fail(evidence, remedy(call)))
 }
 
-/// Slurm is to start a task for each device of Lightning's, which starts none itself in a job with a number of
-/// tasks.
+/// In a job with a number of tasks Lightning starts no process itself: Slurm is to start one for each device.
 fn of_devices(call: &Call<'_>) -> Option<Check> {
     let step = Some(&call.pods.step).filter(|step| step.usual == Some("srun"))?;
     let told = call.launch.processes.as_ref()?;

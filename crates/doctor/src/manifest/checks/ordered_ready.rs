@@ -4,8 +4,7 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "ordered-ready",
-    sees: "FAIL: a StatefulSet that starts its pods one after the other, with a readinessProbe. WARN \
-           without",
+    sees: "FAIL: a StatefulSet that starts its pods one after the other, with a readinessProbe. WARN without",
     examples: ["ordered-ready.yaml", "good-statefulset.yaml"],
     find: Find::Pods(|_, pods| find(pods).into_iter().collect()),
 };

@@ -5,8 +5,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "ray-ends",
-    sees: "FAIL: a pod whose last command is `ray start` without `--block`, or that has an image \
-           of Ray and no command. WARN: `srun ray start` without it",
+    sees: "FAIL: a pod whose last command is `ray start` without `--block`, or that has an image of Ray and \
+           no command. WARN: `srun ray start` without it",
     examples: ["ray-ends.yaml", "good-ray-block.yaml"],
     find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),
 };

@@ -5,8 +5,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "trains-alone",
-    sees: "FAIL: `python`, `accelerate launch`, `trl` or `deepspeed` in a TrainJob of several nodes, or \
-           in an elastic PyTorchJob; `deepspeed` in several pods without `--hostfile`, or behind `srun`",
+    sees: "FAIL: `python`, `accelerate launch`, `trl` or `deepspeed` in a TrainJob of several nodes, or in \
+           an elastic PyTorchJob; `deepspeed` in several pods without `--hostfile`, or behind `srun`",
     examples: ["bad-trainjob-python.yaml", "good-trainjob.yaml"],
     find: Find::Files(|manifests| {
         let of_deepspeed = manifests.calls().filter_map(|call| of_deepspeed(&call));

@@ -4,7 +4,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "yaml",
-    sees: "FAIL: a document that cannot be read. WARN: a key that is twice in a map; no Kubernetes object, and none beside it",
+    sees: "FAIL: a document that cannot be read. WARN: a key that is twice in a map; no Kubernetes object, \
+           and none beside it",
     examples: ["yaml.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let mut found = manifests.while_reading(RULE.id);
