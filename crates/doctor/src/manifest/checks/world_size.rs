@@ -29,7 +29,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
     }
     // What the operator sets (`auto`) is a number of processes only for torchrun.
     let names = ["PET_NPROC_PER_NODE", "NPROC_PER_NODE", "GPUS_PER_NODE"];
-    let own = |name: &&str| call.sets(name);
+    // Each task is a process, unless it starts others itself.
+    let own = |name: &&str| call.sets(name) && !pods.are_tasks();
     let said =
         names.into_iter().filter(own).find_map(|name| Some(call.variable(name)?.literal()?.to_owned()));
     let each = said.as_ref().and_then(|each| each.parse().ok()).or_else(|| container.gpus()).unwrap_or(1);
@@ -44,11 +45,12 @@ fn find(call: &Call<'_>) -> Option<Check> {
             format!("WORLD_SIZE={world} counts pods, but each has {} processes", said.unwrap_or_default());
         Check::fail(evidence, "WORLD_SIZE is pods x processes; with torchrun leave it out")
     } else if world != total && world != total.saturating_mul(each) && total > 1 && !is_of_task {
-        let evidence = format!(
-            "WORLD_SIZE={world}, but there are {total} pods with {} each: torch waits for {world}",
-            counted(each, "process", "processes")
-        );
-        Check::fail(evidence, format!("WORLD_SIZE={}", total.saturating_mul(each)))
+        let processes = counted(each, "process", "processes");
+        let of_pods = || (format!("{total} pods with {processes} each"), total.saturating_mul(each));
+        let of_tasks = || (format!("{total} tasks"), total);
+        let (are, right) = if pods.are_tasks() { of_tasks() } else { of_pods() };
+        let evidence = format!("WORLD_SIZE={world}, but there are {are}: torch waits for {world}");
+        Check::fail(evidence, format!("WORLD_SIZE={right}"))
     } else if total == 1 && is_for_one && call.hosts_store() {
         let evidence = format!(
             "WORLD_SIZE={world}, but RANK is set for one process in one pod, which is the master itself: it \
