@@ -54,16 +54,20 @@ fn of_devices(call: &Call<'_>) -> Option<Check> {
     let devices: u64 = told.text.literal()?.parse().ok()?;
     let by_all = step.size.tasks.zip(step.size.nodes).and_then(|(tasks, nodes)| tasks.checked_div(nodes));
     let each = if step.by.is_some() { by_all } else { step.size.each }?;
-    let what = format!("{} of a node ({})", counted(devices, "device", "devices"), told.by);
-    let evidence = if each != devices {
-        format!("Lightning is to use {what}, but Slurm has {} there", counted(each, "task", "tasks"))
-    } else if step.by.is_none() && devices > 1 {
-        format!("Lightning is to use {what}, and leaves it to srun to start their processes: nothing does")
-    } else {
-        return None;
+    // Without `trainer.` they may be flags of another program.
+    let is_sure = call.launch.command.words.iter().any(|word| word.to_string().contains("trainer."));
+    let tell = if is_sure { Check::fail } else { Check::warn };
+    let what =
+        format!("Lightning is to use {} of a node ({})", counted(devices, "device", "devices"), told.by);
+    let evidence = match step.by {
+        _ if each != devices => format!("{what}, but Slurm has {} there", counted(each, "task", "tasks")),
+        None if devices > 1 => {
+            format!("{what}, and leaves it to srun to start their processes: nothing does")
+        }
+        _ => return None,
     };
     let remedy = format!("#SBATCH --ntasks-per-node={devices}, and `srun` in front of the program");
-    Some(Check::fail(format!("{evidence}: it refuses to start, or waits"), remedy))
+    Some(tell(format!("{evidence}: it refuses to start, or waits"), remedy))
 }
 
 /// Nodes of a batch system that the only launcher does not use.

@@ -97,7 +97,7 @@ fn among_others(call: &Call<'_>) -> Option<Check> {
             _ => "several pods of the job are".into(),
         };
         let evidence = format!("{who} rank {rank} ({by}): the others wait for ranks that never come");
-        return (shared && !rank.is_empty()).then(|| wrong(evidence));
+        return (shared && rank.parse::<u32>().is_ok()).then(|| wrong(evidence));
     }
     let source = text.source()?;
     if pods.are_random(source) {
