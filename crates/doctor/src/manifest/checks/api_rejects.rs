@@ -169,14 +169,11 @@ fn runtime_env(job: &Object) -> Option<Check> {
         Err(words) => (format!("is no YAML ({words}): KubeRay"), "correct it".to_owned()),
         Ok((Value::Object(all), _)) => {
             let variables = all.get("env_vars").filter(|it| !it.is_null())?;
-            let is_text = |(_, value): &(&String, &Value)| value.is_string();
-            let map = variables.as_object().map(|map| map.iter().find(|it| !is_text(it)));
-            match map {
-                Some(None) => return None,
-                Some(Some((name, value))) => {
-                    (format!("has {name}: {value}, which is no text: Ray"), format!("{name}: \"{value}\""))
-                }
-                None => ("has `env_vars` that are no map: Ray".into(), "NAME: \"VALUE\" below it".into()),
+            if let Some(map) = variables.as_object() {
+                let (name, value) = map.iter().find(|(_, value)| !value.is_string())?;
+                (format!("has {name}: {value}, which is no text: Ray"), format!("{name}: \"{value}\""))
+            } else {
+                ("has `env_vars` that are no map: Ray".into(), "NAME: \"VALUE\" below it".into())
             }
         }
         Ok((Value::Null, _)) => return None,

@@ -32,12 +32,11 @@ fn of_list(container: &Container) -> Option<Check> {
         return Some(Check::fail(evidence, "an item for each word, or [sh, -c, …]"));
     }
     let shell = Some(first).filter(|first| is_shell(first))?;
-    let is_option = |word: &&String| word.starts_with(['-', '+']);
-    let options: Vec<&String> = behind.iter().take_while(is_option).collect();
-    let word = behind.get(options.len()).filter(|word| is_launcher(word) && !has_blanks(word))?;
+    let (options, words) = behind.split_at(behind.iter().take_while(|it| it.starts_with(['-', '+'])).count());
+    let word = words.first().filter(|word| is_launcher(word) && !has_blanks(word))?;
     let reads_text = options.iter().any(|option| !option.starts_with("--") && option.contains('c'));
     let evidence = match reads_text {
-        true if behind.last() == Some(word) => return None,
+        true if words.len() == 1 => return None,
         true => format!("`{word}` is all that `{shell} -c` runs: the items behind it are no arguments of it"),
         false => format!("`{shell} {word}` reads {word} as a shell script, which it is not"),
     };
