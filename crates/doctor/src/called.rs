@@ -35,7 +35,7 @@ fn read(argv: &[String], env: &Environment, file: &dyn Fn(&str) -> Option<String
     let words: Vec<Text> = argv.iter().map(Text::known).collect();
     let known = |(name, value): (&str, &str)| (name.to_owned(), vec![Text::known(value)]);
     let variables: Variables = env.iter().map(known).collect();
-    shell::started(&words, false, Surroundings { variables, open: false, file, here: &[], choice: 0 })
+    shell::started(&words, false, &[], Surroundings { variables, open: false, file, here: &[], choice: 0 })
 }
 
 /// The variables of a command whose values are known.

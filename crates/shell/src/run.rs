@@ -10,7 +10,9 @@ use brush_parser::ast::{
 use brush_parser::{Parser, ParserOptions};
 
 use super::choices::{self, Choices, either};
-use super::{Command, Reading, Source, Surroundings, Text, Variables, basename, called, is_script, is_shell};
+use super::{
+    Command, Part, Reading, Source, Surroundings, Text, Variables, basename, called, is_script, is_shell,
+};
 
 /// The variable for a place that is to be filled in, such as `{{ name }}` or `<NAME>`.
 pub(super) const PLACE: &str = "_PLACE";
@@ -31,9 +33,15 @@ pub fn read(script: &str, positional: &[Text], surroundings: Surroundings<'_>) -
 }
 
 /// Reads what a command runs that no shell starts: itself, or the shell or the script in it. Whatever is in
-/// front of a shell or a script starts it.
-pub fn started(words: &[Text], conditional: bool, surroundings: Surroundings<'_>) -> Reading {
+/// front of a shell or a script starts it, and gives it no `private` variable.
+pub fn started(
+    words: &[Text],
+    conditional: bool,
+    private: &[String],
+    surroundings: Surroundings<'_>,
+) -> Reading {
     let mut shell = Shell::new(surroundings, &[]);
+    shell.private = Rc::new(private.iter().cloned().collect());
     shell.conditional = usize::from(conditional);
     let is = |kind: fn(&str) -> bool| words.iter().position(|word| word.literal().is_some_and(kind));
     let at = is(is_shell).or_else(|| is(is_script)).unwrap_or_default();
@@ -476,9 +484,12 @@ impl Shell<'_> {
     fn export(&mut self, builtin: &str, words: &[Text]) {
         let has_flag = |flag: &str| words.iter().any(|word| word.literal() == Some(flag));
         if (builtin == "export" || has_flag("-x") || has_flag("-gx")) && !has_flag("-n") {
-            let names = words.iter().filter_map(Text::literal);
+            let names = words.iter().skip(1).filter_map(Text::literal).filter(|name| !name.starts_with('-'));
             names.for_each(|name| {
+                let value = self.variable(name);
                 Rc::make_mut(&mut self.private).remove(name);
+                // What it gets later is exported, too.
+                Rc::make_mut(&mut self.variables).entry(name.to_owned()).or_insert_with(|| vec![value]);
             });
         }
     }
@@ -594,7 +605,14 @@ impl Shell<'_> {
         }
         let shell = words.iter().position(|word| word.literal().is_some_and(is_shell));
         if let Some(carried) = shell.filter(|_| carries(&first)).and_then(|at| words.get(at..)) {
-            return self.shell(carried);
+            // `env NAME=VALUE` gives it to the shell.
+            let given =
+                |name: &String| words.iter().any(|it| it.to_string().starts_with(&format!("{name}=")));
+            let left = self.private.iter().filter(|name| !given(name)).cloned().collect();
+            let before = std::mem::replace(&mut self.private, Rc::new(left));
+            self.shell(carried);
+            self.private = before;
+            return;
         }
         if let Some(text) = self.text_of(&first) {
             return self.call(&text, &first, &words[1..]);
@@ -643,8 +661,8 @@ impl Shell<'_> {
     fn call(&mut self, text: &str, what: &str, arguments: &[Text]) {
         let before = (Rc::clone(&self.variables), Rc::clone(&self.private), self.open, self.ended);
         let positional = std::mem::replace(&mut self.positional, arguments.to_vec());
-        for name in std::mem::take(&mut self.private).iter() {
-            Rc::make_mut(&mut self.variables).remove(name);
+        for name in Rc::clone(&self.private).iter() {
+            self.set(name, Text::of(Part::Unset(name.clone())));
         }
         self.script(text, what);
         (self.variables, self.private, self.open, self.ended) = before;

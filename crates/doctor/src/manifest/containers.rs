@@ -121,7 +121,7 @@ impl Container {
         };
         let (variables, open, here) = (self.variables.clone(), self.open, &pods.here());
         let surroundings = Surroundings { variables, open, file: &file, here, choice };
-        let mut reading = shell::started(&words, false, surroundings);
+        let mut reading = shell::started(&words, false, &[], surroundings);
         if !before.is_empty() {
             // The part before the shell counts as a separate command: `rallypoint run --`, `numactl`, …
             let variables = Rc::new(self.variables.clone());

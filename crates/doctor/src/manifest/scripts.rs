@@ -202,11 +202,14 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         };
         let with_launches = |read: Container| Container { launches: launches::of(&read), ..read };
         let on_nodes = |start: &Start<'_>, index: u64| {
+            // The command may give what the script has not exported: `srun --export=ALL,NAME=VALUE`.
+            let is_lost = |name: &&String| !words.iter().any(|it| it.contains(&format!("{name}=")));
+            let private: Vec<String> = command.private.iter().filter(is_lost).cloned().collect();
             let (words, variables) = on_nodes(command, start);
             let here = [(Source::Index, index.to_string())];
             let inner = Surroundings { variables, open: true, file: &file, here: &here, choice };
             let Reading { commands, unread, ways, is_by_pod, .. } =
-                shell::started(&words, command.conditional, inner);
+                shell::started(&words, command.conditional, &private, inner);
             with_launches(Container { commands, unread, ways, is_by_pod, ..begin() })
         };
         let once = |command: &Command| if system.is_some() { once(command) } else { command.clone() };

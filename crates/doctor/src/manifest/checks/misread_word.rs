@@ -9,12 +9,11 @@ pub(super) const RULE: Rule = Rule {
     id: "misread-word",
     sees: "FAIL: `torchrun \"$ARGS\"`, `torchrun \"${ARGS[*]}\"`; `command: [\"torchrun --nnodes=2\"]`; \
            `command: [bash, -c, torchrun, --nnodes=2]`, `command: [sh, torchrun]`; `–nnodes=2` with a dash \
-           from a text; a folded script (`>`) whose comment has the launcher; `srun NCCL_DEBUG=INFO torchrun \
-           …`, `command: [RANK=0, python, t.py]`, `MASTER_ADDR = $HEAD`; `accelerate launch \
-           --zero3_init_flag train.py`, `--multi_gpu true train.py`",
+           from a text; `srun NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, python, t.py]`, `MASTER_ADDR = \
+           $HEAD`; `accelerate launch --zero3_init_flag train.py`, `--multi_gpu true train.py`",
     examples: ["one-argument.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
-        let of_words = of_list(container).or_else(|| of_launcher(container)).or_else(|| remark(container));
+        let of_words = of_list(container).or_else(|| of_launcher(container));
         let of_flags = container.commands.iter().find_map(of_accelerate);
         let found = [of_words, of_assignment(container), of_flags].into_iter().flatten();
         found.map(|check| check.at(pods.at(&container.at("command")))).collect()
@@ -73,16 +72,6 @@ fn of_launcher(container: &Container) -> Option<Check> {
             })
         })
     })
-}
-
-/// A comment that goes on to the end of a script whose lines YAML has joined.
-fn remark(container: &Container) -> Option<Check> {
-    let text = container.argv.iter().find(|text| text.trim().lines().count() == 1 && text.contains(" # "))?;
-    let (_, remark) = text.split_once(" # ")?;
-    let launcher = remark.split_whitespace().skip(1).find(|word| is_launcher(word))?;
-    let evidence =
-        format!("YAML makes one line of the script (`>`): `{launcher}` is in the comment before it");
-    (!container.trains()).then(|| Check::fail(evidence, "`|` instead of `>`"))
 }
 
 /// Only a shell reads `NAME=value` in front of a command, and none reads it with blanks.

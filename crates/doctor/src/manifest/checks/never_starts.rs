@@ -5,17 +5,15 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "never-starts",
     sees: "FAIL: an image with an empty part or a blank in its name; a key that the ConfigMap in these files \
-           has not; `claimName: $(NAME)`; a pod's host name of more than 63 characters, which loses its \
-           number. WARN: a claim that is `ReadWriteOnce`, of several pods",
+           has not; `claimName: $(NAME)`. WARN: a claim that is `ReadWriteOnce`, of several pods",
     examples: ["never-starts.yaml", "good-claim.yaml"],
     find: Find::Pods(|manifests, pods| {
         let of_containers = pods.all().flat_map(|own| {
             let found = [(image(own), "image"), (key(manifests, pods, own), "env")];
             found.into_iter().filter_map(|(check, field)| Some(check?.at(pods.at(&own.at(field)))))
         });
-        let of_pods =
-            [(host(pods), ""), (claim(manifests, pods), "volumes"), (name(manifests, pods), "volumes")];
-        let of_pods = of_pods.into_iter().filter_map(|(check, field)| Some(check?.at(pods.at(field))));
+        let of_pods = [claim(manifests, pods), name(manifests, pods)].into_iter().flatten();
+        let of_pods = of_pods.map(|check| check.at(pods.at("volumes")));
         of_containers.chain(of_pods).filter(|_| !pods.are_tasks()).collect()
     }),
 };
@@ -46,19 +44,6 @@ fn key(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Chec
     let evidence =
         format!("the ConfigMap `{map}` has no `{key}`: the pod stays in CreateContainerConfigError");
     Some(Check::fail(evidence, format!("{key} in its data, or the key that stands there")))
-}
-
-fn host(pods: &Pods) -> Option<Check> {
-    let host = pods.hosts.iter().map(|hosts| match hosts.count {
-        Some(0) => hosts.begin.clone(),
-        count => format!("{}{}", hosts.begin, count.unwrap_or(1).saturating_sub(1)),
-    });
-    let host = host.filter(|host| !is_placeholder(host)).find(|host| host.len() > 63)?;
-    let evidence = format!(
-        "the host name `{host}` has {} characters: after 63 it is cut off, and the pod's number with it",
-        host.len()
-    );
-    Some(Check::fail(evidence, "a shorter name"))
 }
 
 /// A name with a variable, which Kubernetes fills in only in commands, arguments and env.

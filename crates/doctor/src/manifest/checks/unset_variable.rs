@@ -113,7 +113,9 @@ fn remedy(pods: &Pods, name: &str) -> String {
         return format!("#SBATCH --{}=…, which sets it", option.to_lowercase().replace('_', "-"));
     }
     if pods.are_tasks() {
-        return format!("bash -c '… ${name} …', in single quotes, so that each task fills it in");
+        let advice = format!("bash -c '… ${name} …', in single quotes, so that each task fills it in");
+        let exported = format!("export {name}: no other program gets what the script sets without");
+        return if name.contains("RANK") { advice } else { exported };
     }
     let is_rank = ["RANK", "INDEX", "ORDINAL"].iter().any(|word| name.to_uppercase().contains(word));
     let is_id = ["UID", "RUN_ID", "JOB_ID", "RDZV_ID"].iter().any(|word| name.to_uppercase().contains(word));
