@@ -7,6 +7,7 @@ use super::names::{Taken, Target, resolve, takes};
 use super::pods::Pods;
 use super::{Location, Manifests};
 use rallypoint_node::launch::Backend;
+use rallypoint_node::makers::Maker;
 use rallypoint_shell::Text;
 
 /// A launch, with everything around it.
@@ -49,21 +50,29 @@ impl<'m> Call<'m> {
             || self.variable(name) != self.container.variable(name)
     }
 
+    /// Whether something that is not in the files starts the script on each node.
+    pub(crate) fn is_by_hand(&self) -> bool {
+        self.pods.are_tasks() && self.pods.step.is_by_hand()
+    }
+
     /// Whether a script with the number of one node is for that node: its own address may be the right one
     /// there. A script that finds out its node's number, and does not use it, is for all nodes.
     pub(crate) fn is_of_one_node(&self) -> bool {
         const FOUND: [&str; 4] = ["NODE_RANK", "MACHINE_RANK", "GROUP_RANK", "NODEID"];
-        let by_hand = self.pods.are_tasks() && self.pods.step.is_by_hand();
         let has_number = self.launch.node_rank.as_ref().is_some_and(|told| told.text.literal().is_some());
         let of_script = |name: &&str| rallypoint_shell::text(&self.launch.command.variables, name);
         let finds_out = FOUND.iter().filter_map(of_script).any(|text| text.literal().is_none());
-        by_hand && has_number && !finds_out
+        self.is_by_hand() && has_number && !finds_out
     }
 
     /// Whether several pods have to meet, as far as it is known.
     pub(crate) fn are_to_meet(&self) -> bool {
         let total = self.total().unwrap_or(1);
         match self.launch.tool {
+            // A Pod that stands alone knows from its variables how many others there are.
+            Tool::Program if self.pods.maker == Maker::Pod && self.sets("RANK") => {
+                self.launch.number("WORLD_SIZE") > Some(1)
+            }
             Tool::Torchrun | Tool::Accelerate if self.launch.nodes.is_none() => {
                 total > 1 && self.launch.host.is_some()
             }
@@ -106,7 +115,8 @@ impl<'m> Call<'m> {
                 let is_own = |own: &Pods| takes(service, own) != Taken::None;
                 !self.manifests.together(self.pods).any(is_own)
             }
-            Target::Absent => host.text.split_once('.').is_none(),
+            // The node of a batch system hosts the store of its own run.
+            Target::Absent => !self.pods.are_tasks() && host.text.split_once('.').is_none(),
             Target::Own | Target::Governing | Target::Nothing(_) | Target::Elsewhere => false,
         }
     }

@@ -5,7 +5,8 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "command-endpoint",
     sees: "FAIL: `torchrun --nnodes=4 train.py`, and nothing says where the nodes meet. WARN for a \
-           PyTorchJob without Master if only the operator sets its number of nodes",
+           PyTorchJob without Master if only the operator sets its number of nodes, and for a script of \
+           which nothing says who starts it",
     examples: ["no-endpoint.yaml", "good-job-static.yaml"],
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate], find),
 };
@@ -45,6 +46,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let check = if by == "PET_NNODES" && pods.maker == Maker::PyTorchJob {
         let evidence = format!("{evidence} (PET_NNODES is set by the training operator from release 1.7 on)");
         Check::warn(evidence, remedy)
+    } else if call.is_by_hand() {
+        Check::warn(format!("{evidence}, unless who starts the script tells it in its environment"), remedy)
     } else {
         Check::fail(evidence, remedy)
     };

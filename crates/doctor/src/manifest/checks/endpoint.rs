@@ -81,6 +81,7 @@ fn of_one(call: &Call<'_>, Told { text, by }: &Told, target: Target<'_>) -> Opti
     let Call { manifests, pods, launch, .. } = call;
     let is_other = |other: &Pods| other.object != pods.object;
     let is_absent = matches!(target, Target::Absent);
+    let is_single = pods.maker == Maker::Pod && call.total() == Some(1);
     let (is_certain, what) = match target {
         Target::Own => {
             let is_first = pods.maker == Maker::Pod || pods.hosts.iter().any(|hosts| hosts.has_first);
@@ -90,7 +91,8 @@ fn of_one(call: &Call<'_>, Told { text, by }: &Told, target: Target<'_>) -> Opti
             }
             (true, "is each pod itself: every one hosts a store of its own and waits there alone".into())
         }
-        Target::Nothing(why) => (true, format!("names nothing: {why}")),
+        // A Service may have the name of a single Pod.
+        Target::Nothing(why) => (!is_single, format!("names nothing: {why}")),
         _ if pods.are_tasks() => return None,
         // A standalone store is usually in other files.
         Target::Absent

@@ -155,7 +155,8 @@ fn missing(call: &Call<'_>) -> Option<Check> {
             )
         }
     };
-    is_missed.then(|| Check::fail(evidence, remedy(call)))
+    let tell = if call.is_by_hand() { Check::warn } else { Check::fail };
+    is_missed.then(|| tell(evidence, remedy(call)))
 }
 
 /// Whether a program whose rank nothing sets lacks one.
