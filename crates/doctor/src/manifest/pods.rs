@@ -149,6 +149,15 @@ impl Pods {
         self.maker == Maker::Slurm
     }
 
+    /// How often the program of a batch script runs that starts none on other nodes.
+    pub(crate) fn runs_once(&self) -> Option<String> {
+        let Step { by: None, usual: Some(usual), size, .. } = &self.step else { return None };
+        let several = |number: Option<u64>| number.filter(|number| *number > 1);
+        let nodes = several(size.nodes).map(|nodes| format!("{nodes} nodes"));
+        let all = nodes.or_else(|| Some(format!("{} tasks", several(size.all_tasks())?)))?;
+        Some(format!("runs once, without {usual}, in a job of {all}: it is alone, unless it starts others"))
+    }
+
     pub(crate) fn are_several(&self) -> bool {
         self.part_of.or(self.count).is_some_and(|count| count > 1)
     }

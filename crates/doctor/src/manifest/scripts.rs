@@ -189,13 +189,16 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
     let reading = shell::read(text, &[], surroundings);
     let script: Rc<[Command]> = reading.commands.into();
     let file = |path: &str| reading.written.get(path).cloned().or_else(|| file(path));
-    let (mut all, mut others) = (Vec::new(), Vec::new());
+    let (mut all, mut others, mut is_spread) = (Vec::new(), Vec::new(), script.is_empty());
     for (number, command) in script.iter().enumerate() {
         let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
+        let start = Start::of(&words, job);
+        is_spread |= start.is_some()
+            || leads_elsewhere(&words[0])
+            || matches!(shell::basename(&words[0]), "pbsdsh" | "blaunch" | "jsrun" | "aprun");
         if Container::is_small(command) || leads_elsewhere(&words[0]) {
             continue;
         }
-        let start = Start::of(&words, job);
         let begin = || {
             let (variables, script) = (variables.clone(), Rc::clone(&script));
             Container { variables, script, ..Container::of_script(object, gpus) }
@@ -245,7 +248,9 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         let (commands, unread) = (others, reading.unread);
         let read = Container { commands, script, unread, ..Container::of_script(object, None) };
         let count = job.nodes.max(job.all_tasks());
-        let step = Step { by: system.map(|(_, usual)| usual.to_owned()), ..Step::default() };
+        let usual = system.map(|(_, usual)| usual);
+        let by = usual.filter(|_| is_spread).map(str::to_owned);
+        let step = Step { by, usual, size: job, ..Step::default() };
         all.push(Pods { count, in_unit: count, step, containers: vec![read], ..Pods::of_script(object) });
     }
     (all, reading.ways)
@@ -298,6 +303,7 @@ fn variables(mark: &str, job: Size, options: &[String]) -> Variables {
     let gpus = has(&["--gres", "--gpus", "-G", "--gpus-per-node", "--gpus-per-task"]);
     for (name, option, is_asked) in [
         ("SLURM_GPUS_PER_NODE", "--gpus-per-node", gpus),
+        ("SLURM_GPUS", "--gpus", gpus && !has(&["-G"])),
         ("SLURM_GPUS_PER_TASK", "--gpus-per-task", gpus),
         ("SLURM_NTASKS_PER_NODE", "--ntasks-per-node", has(&["--ntasks", "-n"]) && job.each.is_none()),
     ] {

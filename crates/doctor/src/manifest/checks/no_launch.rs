@@ -51,8 +51,8 @@ fn of_pods(pods: &Pods) -> Option<Check> {
         }
         None => "run their image's own command".into(),
     };
-    let evidence =
-        format!("the pods {what}, which starts no training as doctor knows it: it was not checked");
+    let unknown = || "starts no training as doctor knows it: it was not checked".into();
+    let evidence = format!("the pods {what}, which {}", pods.runs_once().unwrap_or_else(unknown));
     let remedy = "if they train together: see that each knows the master's name, how many they are, and its \
                   own number";
     Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))

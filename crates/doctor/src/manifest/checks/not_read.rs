@@ -46,7 +46,17 @@ fn unreached(manifests: &Manifests, object: &Object) -> Option<Check> {
     }
     let lines = || text.lines().filter(|line| !line.trim_start().starts_with('#'));
     let launcher = LAUNCHERS.iter().find(|launcher| lines().any(|line| line.contains(**launcher)))?;
-    let evidence = format!("`{launcher}` stands in it, and no command was found that starts it: not checked");
+    let own = manifests.of_object(object.number).flat_map(|pods| &pods.containers);
+    let values =
+        own.flat_map(Container::all_commands).flat_map(|command| command.variables.values().flatten());
+    let is_used = |name: &&str| {
+        let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        name.starts_with("SLURM_") && words.any(|word| word == *name)
+    };
+    let empty = values.flat_map(Text::unset).find(is_used);
+    let why = empty.map_or(String::new(), |name| format!(", as no option here sets ${name}"));
+    let evidence =
+        format!("`{launcher}` stands in it, and no command was found that starts it{why}: not checked");
     let remedy =
         "fill in the variables that the script wants first; or `rallypoint doctor -- CMD` in the job";
     Some(Check::warn(evidence, remedy).at(object.place("-")))
@@ -79,7 +89,9 @@ fn of_pods(pods: &Pods) -> Vec<Check> {
                 || pods.nodes.or(pods.count) != Some(1) && !(plain && is_server))
     };
     let check = |container: &Container| {
-        let evidence = format!("a part of the command could not be read: {}", container.unread.join("; "));
+        let once = pods.runs_once().map_or(String::new(), |often| format!("; it {often}"));
+        let evidence =
+            format!("a part of the command could not be read: {}{once}", container.unread.join("; "));
         let remedy = "give the file that holds it (a ConfigMap) as well, or run `rallypoint doctor -- CMD` \
                       in the pod";
         Check::warn(evidence, remedy).at(pods.at(&container.at("command")))
