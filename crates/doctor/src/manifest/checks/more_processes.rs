@@ -5,44 +5,88 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "more-processes",
-    sees: "FAIL: `--nproc-per-node=8`, or `--num_processes` by `--num_machines`, and a limit of 4 GPUs, or \
-           one without a number, or 4 in `CUDA_VISIBLE_DEVICES`. WARN: torchrun without `--nproc-per-node` \
-           and several GPUs",
+    sees: "FAIL: `--nproc-per-node=8`, or `--num_processes` by `--num_machines`, and a limit of 4 GPUs, \
+           or one without a number, or 4 in `CUDA_VISIBLE_DEVICES`. WARN: fewer processes \
+           than GPUs: torchrun without `--nproc-per-node`, or `python` with a `WORLD_SIZE` of the pods; the \
+           number of all nodes, `--num_gpus $((GPUS * NODES))`",
     examples: ["more-processes.yaml", "good-job-accelerate.yaml"],
-    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed, Tool::Lightning], find),
+    find: Find::Files(|manifests| {
+        let certain = manifests.calls().filter_map(|call| find(&call));
+        certain.chain(manifests.all_calls().filter_map(|call| of_all_nodes(&call))).collect()
+    }),
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
     let Call { launch, container, .. } = call;
     let place = if call.pods.are_tasks() { "on a node" } else { "in a pod" };
-    if launch.tool == Tool::Torchrun && launch.processes.is_none() {
-        return one_process(call, place);
-    }
-    let told = launch.processes.as_ref().filter(|_| !launch.by_rallypoint)?;
-    let each: u64 = told.text.literal()?.parse().ok()?;
+    let (each, by) = of_a_node(call)?;
     if container.gpus_are_blank() {
         let evidence =
-            format!("{each} processes in a pod ({}), but the number of GPUs is empty: it has none", told.by);
+            format!("{each} processes in a pod ({by}), but the number of GPUs is empty: it has none");
         return Some(Check::fail(evidence, format!("nvidia.com/gpu: {each}")).at(call.at("resources")));
     }
-    let visible = call.variable("CUDA_VISIBLE_DEVICES").and_then(Text::literal).unwrap_or_default();
+    let said = call.variable("CUDA_VISIBLE_DEVICES");
+    let visible = said.and_then(Text::literal).unwrap_or_default();
     let visible = visible.split(',').map(|one| one.trim().parse::<u64>().ok()).collect::<Option<Vec<_>>>();
     let visible = visible.map(|all| u64::try_from(all.len()).unwrap_or(u64::MAX));
-    let gpus = container.gpus().into_iter().chain(visible).filter(|gpus| each > *gpus && *gpus > 0).min()?;
+    let gpus = container.gpus().into_iter().chain(visible).filter(|gpus| *gpus > 0).min()?;
     let evidence = format!(
-        "{each} processes {place} ({}), but it has {}{}: those without fail, and the others wait for them",
-        told.by,
+        "{} {place} ({by}), but it has {}{}",
+        counted(each, "process", "processes"),
         counted(gpus, "GPU", "GPUs"),
         if visible == Some(gpus) { " in CUDA_VISIBLE_DEVICES" } else { "" }
     );
-    Some(Check::fail(evidence, "as many processes as GPUs").at(call.at("command")))
+    let remedy = "as many processes as GPUs";
+    if each > gpus {
+        let evidence = format!("{evidence}: those without fail, and the others wait for them");
+        return Some(Check::fail(evidence, remedy).at(call.at("command")));
+    }
+    // Launchers that run side by side share the GPUs of their node.
+    let is_beside = |other: &Call<'_>| {
+        (other.pods.object, &other.pods.role) == (call.pods.object, &call.pods.role)
+            && other.launch.command.moment == launch.command.moment
+    };
+    let is_only = call.manifests.all_calls().filter(is_beside).count() == 1
+        && call.pods.step.size.tasks <= call.pods.step.size.nodes;
+    let are_idle = each < gpus && !matches!(launch.tool, Tool::DeepSpeed | Tool::Lightning);
+    (are_idle && is_only && said.is_some() == visible.is_some())
+        .then(|| Check::warn(evidence, remedy).at(call.at("command")))
 }
 
-/// torchrun without a number starts one process.
-fn one_process(call: &Call<'_>, place: &str) -> Option<Check> {
-    let is_told = call.launch.by_rallypoint || call.launch.is_told_elsewhere || call.may_be_told();
-    let gpus = call.container.gpus().filter(|gpus| *gpus > 1 && !is_told)?;
-    let evidence =
-        format!("torchrun starts one process {place} (no --nproc-per-node), but it has {gpus} GPUs");
-    Some(Check::warn(evidence, format!("--nproc-per-node={gpus}")).at(call.at("command")))
+/// The number of processes of a node, and what says so.
+fn of_a_node(call: &Call<'_>) -> Option<(u64, String)> {
+    let launch = call.launch;
+    if let Some(Told { text, by }) = launch.processes.as_ref().filter(|_| !launch.by_rallypoint) {
+        return Some((text.literal()?.parse().ok()?, by.clone()));
+    }
+    let has = |part: &str| launch.command.words.iter().any(|word| word.to_string().contains(part));
+    let world = launch.number("WORLD_SIZE").map(u64::from).filter(|world| *world > 1);
+    let is_told = launch.by_rallypoint || launch.is_told_elsewhere;
+    let by = match launch.tool {
+        Tool::Torchrun if !call.may_be_told() => "no --nproc-per-node".into(),
+        Tool::Program
+            if world == call.total() && has("python") && !has("spawn") && !has("multiprocessing") =>
+        {
+            format!("WORLD_SIZE is {}, unless it starts others itself", world?)
+        }
+        _ => return None,
+    };
+    (!is_told).then_some((1, by))
+}
+
+/// A number of processes that is multiplied by the number of nodes.
+fn of_all_nodes(call: &Call<'_>) -> Option<Check> {
+    let told = call.launch.processes.as_ref()?;
+    let (written, nodes) = (told.text.to_string(), call.launch.nodes.as_ref()?);
+    let mut names = written
+        .strip_prefix("$((")?
+        .strip_suffix("))")?
+        .split('*')
+        .map(|name| name.trim_matches(['$', '{', '}', ' ']));
+    let value = |name| rallypoint_shell::text(&call.launch.command.variables, name);
+    names.any(|name| value(name) == Some(&nodes.text)).then(|| {
+        let evidence =
+            format!("{} is `{written}`, the processes of all nodes: it counts those of one", told.by);
+        Check::warn(evidence, "the number of GPUs of one node").at(call.at("command"))
+    })
 }
