@@ -22,7 +22,9 @@ fn find(call: &Call<'_>) -> Option<Check> {
     if *by_rallypoint || call.launch.counts_processes() || are_nodes {
         return None;
     }
-    let is_told = nodes.is_some() || !is_told_elsewhere;
+    // `trains-alone` knows a TrainJob.
+    let is_bare = call.launch.tool == Tool::Accelerate && call.pods.maker != Maker::TrainJob;
+    let is_told = nodes.is_some() || !is_told_elsewhere || is_bare && !call.launch.is_configured;
     let of_number = || of_number(call).filter(|_| is_told);
     let check = match call.launch.tool {
         Tool::Lightning => of_devices(call).or_else(of_number),
@@ -91,7 +93,7 @@ fn of_number(call: &Call<'_>) -> Option<Check> {
         let evidence =
             format!("{name} is not told how many nodes there are, and takes itself for the only one");
         let remedy = format!("{}={total}", flag(launch));
-        let Some(host) = &launch.host else {
+        let Some(host) = launch.host.as_ref().filter(|_| launch.tool != Tool::Accelerate) else {
             return Some(Check::warn(format!("{evidence}: each of {} trains alone", are(total)), remedy));
         };
         let to = format!("{} are to meet at {} ({})", are(total), host.text, host.by);

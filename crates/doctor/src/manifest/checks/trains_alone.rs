@@ -5,12 +5,14 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "trains-alone",
-    sees: "FAIL: `python`, `accelerate launch`, `trl` or `deepspeed` in a TrainJob of several nodes, or in \
-           an elastic PyTorchJob; `deepspeed` in several pods without `--hostfile`, or behind `srun`",
+    sees: "FAIL: `python`, `accelerate launch`, `trl` or `deepspeed` in a TrainJob of several nodes, or \
+           in an elastic PyTorchJob; `deepspeed` in several pods without `--hostfile`, or behind `srun`. WARN: \
+           `accelerate launch` without `--multi_gpu` on several nodes with one GPU each",
     examples: ["bad-trainjob-python.yaml", "good-trainjob.yaml"],
     find: Find::Files(|manifests| {
-        let of_deepspeed = manifests.calls().filter_map(|call| of_deepspeed(&call));
-        of_deepspeed.chain(manifests.pods.iter().flat_map(find)).collect()
+        let of_calls =
+            manifests.calls().filter_map(|call| of_deepspeed(&call).or_else(|| of_accelerate(&call)));
+        of_calls.chain(manifests.pods.iter().flat_map(find)).collect()
     }),
 };
 
@@ -58,6 +60,22 @@ fn of_deepspeed(call: &Call<'_>) -> Option<Check> {
     };
     let remedy = "start it with `torchrun`, or with --no_ssh, --node_rank, --hostfile and --master_addr";
     Some(Check::fail(evidence, remedy).at(call.at("command")))
+}
+
+/// accelerate starts a distributed training by itself only where it sees several GPUs.
+fn of_accelerate(call: &Call<'_>) -> Option<Check> {
+    const STARTS: [&str; 6] = ["multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "tpu", "cpu"];
+    let Launch { tool, is_configured, command, processes, .. } = call.launch;
+    let is_told =
+        |word: &Text| STARTS.contains(&word.to_string().trim_start_matches('-').replace('-', "_").as_str());
+    let is_one = call.container.gpus() == Some(1)
+        && processes.as_ref().is_none_or(|told| told.text.literal() == Some("1"))
+        && call.launch.most_nodes() > Some(1);
+    let is_alone =
+        *tool == Tool::Accelerate && is_one && !is_configured && !command.words.iter().any(is_told);
+    let evidence = "`accelerate launch` sees one GPU, and starts its program without the other nodes: each \
+                    trains alone, unless its default configuration says otherwise";
+    is_alone.then(|| Check::warn(evidence, "--multi_gpu").at(call.at("command")))
 }
 
 fn of_container(pods: &Pods, container: &Container) -> Option<Check> {
