@@ -10,12 +10,13 @@ pub(super) const RULE: Rule = Rule {
     sees: "FAIL: `torchrun \"$ARGS\"`, `torchrun \"${ARGS[*]}\"`; `command: [\"torchrun --nnodes=2\"]`; \
            `command: [bash, -c, torchrun, --nnodes=2]`, `command: [sh, torchrun]`; `–nnodes=2` with a dash \
            from a text; `srun NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, python, t.py]`, `MASTER_ADDR = \
-           $HEAD`; `accelerate launch --zero3_init_flag train.py`, `--multi_gpu true train.py`",
+           $HEAD`; `accelerate launch --zero3_init_flag train.py`, `--multi_gpu true train.py`. WARN: \
+           `lrs=(0.1, 0.2)`",
     examples: ["one-argument.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
         let of_words = of_list(container).or_else(|| of_launcher(container));
         let of_flags = container.commands.iter().find_map(of_accelerate);
-        let found = [of_words, of_assignment(container), of_flags].into_iter().flatten();
+        let found = [of_words, of_assignment(container), of_flags, comma(container)].into_iter().flatten();
         found.map(|check| check.at(pods.at(&container.at("command")))).collect()
     }),
 };
@@ -135,4 +136,16 @@ fn of_accelerate(command: &Command) -> Option<Check> {
                 .then(|| Check::fail(evidence, format!("{flag} alone")))
         }
     })
+}
+
+/// The values of an array are parted by blanks alone.
+fn comma(container: &Container) -> Option<Check> {
+    let in_line = |text: &str, line: &str| {
+        let (name, values) = line.trim().split_once("=(")?;
+        let first = values.split_whitespace().next().filter(|first| first.ends_with(','))?.to_owned();
+        text.contains(&format!("${{{name}[")).then_some(first)
+    };
+    let first = container.texts().find_map(|text| text.lines().find_map(|line| in_line(text, line)))?;
+    let evidence = format!("`{first}` keeps its comma: a shell parts the values of an array by blanks alone");
+    container.trains().then(|| Check::warn(evidence, "blanks in place of the commas"))
 }

@@ -6,7 +6,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "sbatch-ignored",
     sees: "FAIL: `#SBATCH` lines behind the first command of the script; `#SBATCH --nodes=$NODES`; a script \
-           whose first line is not `#!/bin/bash`",
+           whose first line is not `#!/bin/bash`. WARN: a script whose lines all begin with `# SBATCH`",
     examples: ["sbatch-ignored.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };
@@ -17,7 +17,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         // A here-document may be another script, which it writes.
         let own = text.lines().take_while(|line| !line.contains("<<") || line.trim_start().starts_with('#'));
         let text = &own.flat_map(|line| [line, "\n"]).collect::<String>();
-        let found = [unnamed(text).or_else(|| unfilled(text)), behind(text)];
+        let found = [unnamed(text).or_else(|| unfilled(text)), behind(text), with_blank(text)];
         found.into_iter().flatten().map(|check| check.at(object.place("-")))
     });
     found.collect()
@@ -48,4 +48,13 @@ fn unnamed(text: &str) -> Option<Check> {
     let is_late = !text.starts_with("#!") && text.lines().any(|line| line.starts_with("#SBATCH"));
     let evidence = "the first line names no interpreter (`#!`): sbatch refuses the script";
     is_late.then(|| Check::fail(evidence, "#!/bin/bash as the very first line"))
+}
+
+/// One such line may be meant as a comment; several, and no other, are not.
+fn with_blank(text: &str) -> Option<Check> {
+    let mut lines = text.lines().filter(|line| line.starts_with("# SBATCH -"));
+    let are_all = !text.lines().any(|line| line.starts_with("#SBATCH"));
+    let (line, _) = lines.next().zip(lines.next()).filter(|_| are_all)?;
+    let evidence = format!("`{}` is a comment, as all such lines here are: sbatch reads none", line.trim());
+    Some(Check::warn(evidence, "#SBATCH, without the blank"))
 }

@@ -16,7 +16,12 @@ fn find(_: &Manifests, pods: &Pods) -> Vec<Check> {
         pods.maker,
         Maker::StatefulSet | Maker::Deployment | Maker::Pod | Maker::Ray | Maker::Unknown
     );
-    let ordinary = pods.containers.iter().filter(|container| container.serves() && ends).map(|container| {
+    // Exporters of metrics serve for ever, too.
+    let serves = |container: &&Container| {
+        let image = container.value.get("image").and_then(Value::as_str).unwrap_or_default();
+        container.serves() || basename(image).contains("-exporter") && pods.containers.len() > 1
+    };
+    let ordinary = pods.containers.iter().filter(|it| ends && serves(it)).map(|container| {
         let evidence = "as an ordinary container the server never ends, and the Job never completes";
         let remedy = "an init container with restartPolicy: Always";
         Check::fail(evidence, remedy).at(pods.at(&container.field))
