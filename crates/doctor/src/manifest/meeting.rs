@@ -50,11 +50,6 @@ impl<'m> Call<'m> {
             || self.variable(name) != self.container.variable(name)
     }
 
-    /// Whether something that is not in the files starts the script on each node.
-    pub(crate) fn is_by_hand(&self) -> bool {
-        self.pods.are_tasks() && self.pods.step.is_by_hand()
-    }
-
     /// Whether a script with the number of one node is for that node: its own address may be the right one
     /// there. A script that finds out its node's number, and does not use it, is for all nodes.
     pub(crate) fn is_of_one_node(&self) -> bool {
@@ -62,7 +57,7 @@ impl<'m> Call<'m> {
         let has_number = self.launch.node_rank.as_ref().is_some_and(|told| told.text.literal().is_some());
         let of_script = |name: &&str| rallypoint_shell::text(&self.launch.command.variables, name);
         let finds_out = FOUND.iter().filter_map(of_script).any(|text| text.literal().is_none());
-        self.is_by_hand() && has_number && !finds_out
+        self.pods.are_by_hand() && has_number && !finds_out
     }
 
     /// Whether several pods have to meet, as far as it is known.

@@ -66,13 +66,6 @@ pub(crate) struct Step {
     pub(super) usual: Option<&'static str>,
 }
 
-impl Step {
-    /// Whether something that is not in the files starts it on each node.
-    pub(crate) fn is_by_hand(&self) -> bool {
-        self.by.is_none() && self.usual.is_none()
-    }
-}
-
 /// The pods of one template, or the tasks of one step of a script, or those of them that do the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pods {
@@ -147,6 +140,11 @@ impl Pods {
     /// Whether they are tasks of a script.
     pub(crate) fn are_tasks(&self) -> bool {
         self.maker == Maker::Slurm
+    }
+
+    /// Whether something that is not in the files starts their script on each node.
+    pub(crate) fn are_by_hand(&self) -> bool {
+        self.are_tasks() && self.step.by.is_none() && self.step.usual.is_none()
     }
 
     /// How often the program of a batch script runs that starts none on other nodes.

@@ -46,7 +46,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let check = if by == "PET_NNODES" && pods.maker == Maker::PyTorchJob {
         let evidence = format!("{evidence} (PET_NNODES is set by the training operator from release 1.7 on)");
         Check::warn(evidence, remedy)
-    } else if call.is_by_hand() {
+    } else if pods.are_by_hand() {
         Check::warn(format!("{evidence}, unless who starts the script tells it in its environment"), remedy)
     } else {
         Check::fail(evidence, remedy)

@@ -78,13 +78,12 @@ fn of_a_node(call: &Call<'_>) -> Option<(u64, String)> {
 fn of_all_nodes(call: &Call<'_>) -> Option<Check> {
     let told = call.launch.processes.as_ref()?;
     let (written, nodes) = (told.text.to_string(), call.launch.nodes.as_ref()?);
-    let mut names = written
-        .strip_prefix("$((")?
-        .strip_suffix("))")?
-        .split('*')
-        .map(|name| name.trim_matches(['$', '{', '}', ' ']));
-    let value = |name| rallypoint_shell::text(&call.launch.command.variables, name);
-    names.any(|name| value(name) == Some(&nodes.text)).then(|| {
+    let mut names = written.strip_prefix("$((")?.strip_suffix("))")?.split('*');
+    let is_nodes = |name: &str| {
+        let name = name.trim_matches(['$', '{', '}', ' ']);
+        rallypoint_shell::text(&call.launch.command.variables, name) == Some(&nodes.text)
+    };
+    names.any(is_nodes).then(|| {
         let evidence =
             format!("{} is `{written}`, the processes of all nodes: it counts those of one", told.by);
         Check::warn(evidence, "the number of GPUs of one node").at(call.at("command"))

@@ -127,7 +127,7 @@ fn missing(call: &Call<'_>) -> Option<Check> {
     // Slurm's variables itself.
     let is_program = launch.tool == Tool::Program;
     let is_given = || launch.host.as_ref().is_some_and(|told| told.text.literal().is_none());
-    let may_be_set = !pods.are_tasks() || pods.step.is_by_hand() && is_given();
+    let may_be_set = !pods.are_tasks() || pods.are_by_hand() && is_given();
     if launch.command.open && (may_be_set || is_program) || !pods.are_several() {
         return None;
     }
@@ -155,7 +155,7 @@ fn missing(call: &Call<'_>) -> Option<Check> {
             )
         }
     };
-    let tell = if call.is_by_hand() { Check::warn } else { Check::fail };
+    let tell = if pods.are_by_hand() { Check::warn } else { Check::fail };
     is_missed.then(|| tell(evidence, remedy(call)))
 }
 

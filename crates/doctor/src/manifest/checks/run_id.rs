@@ -42,7 +42,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let written = text.to_string();
     let default = written.split_once(":-").map_or("", |(_, default)| default);
     let by_default = ["$(date", "$(uuidgen", "RANDOM", "$$"].iter().any(|drawn| default.contains(drawn));
-    if by_default && pods.step.is_by_hand() {
+    if by_default && (pods.are_by_hand() || !pods.are_tasks()) {
         let evidence = format!(
             "the run's id ({}) is `{written}`: unless something sets it alike for all nodes, each waits \
              alone in a run of its own",
