@@ -156,8 +156,8 @@ impl Store {
         self.ended.iter().any(|ended| ended.conn == conn)
     }
 
-    /// A client gives up. With a key that is of no job it may well try again: it is told as one that polls. In
-    /// a huge wait a missing key may not be found.
+    /// A client gives up. On a key that is of no job it may try again: it is told as one that polls. In a
+    /// huge wait a missing key may not be found.
     pub(super) fn gives_up(&mut self, conn: ConnId, now: Timestamp, fx: &mut impl Effects) {
         let wait = self.session(conn).and_then(|session| session.wait.as_ref());
         let Some(wait) = wait.filter(|wait| !matches!(wait.on, WaitOn::Barrier { .. })) else { return };

@@ -1,8 +1,9 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::checks::{CHAPTERS, Rule};
+use super::checks::{CHAPTERS, Find, Rule};
+use super::launch::Tool;
 use super::*;
 use crate::Verdict;
 
@@ -85,6 +86,9 @@ fn the_page_lists_the_checks_as_they_say_themselves() {
         }
         page.replace_range(start..end, &table);
     }
+    let start = page.find("Which launchers").expect("the paragraph");
+    let end = page[start..].find("\n\n").map_or(page.len(), |end| start + end);
+    page.replace_range(start..end, &launchers());
     if std::env::var_os("RALLYPOINT_UPDATE_DOCS").is_some() {
         return std::fs::write(path, page).expect("docs/doctor.md is written");
     }
@@ -92,6 +96,49 @@ fn the_page_lists_the_checks_as_they_say_themselves() {
         page == before,
         "RALLYPOINT_UPDATE_DOCS=1 cargo nextest run -p rallypoint-doctor writes docs/doctor.md anew"
     );
+}
+
+/// Which checks of launches do not know every launcher.
+fn launchers() -> String {
+    let mut known: BTreeMap<Vec<&str>, Vec<String>> = BTreeMap::new();
+    for rule in rules() {
+        let tools = match rule.find {
+            Find::Launch(tools, _) => tools,
+            Find::Torchrun(_) => &[Tool::Torchrun],
+            _ => continue,
+        };
+        let names = tools.iter().map(|tool| match tool {
+            Tool::Other => "programs with flags like torchrun's",
+            Tool::Program => "programs that read `MASTER_ADDR`",
+            tool => tool.name(),
+        });
+        let names: Vec<&str> = names.collect();
+        if tools.len() < Tool::ALL.len() {
+            known.entry(names).or_default().push(format!("`{}`", rule.id));
+        }
+    }
+    let parts = known.iter().map(|(names, ids)| format!("{}: {}", names.join(", "), ids.join(", ")));
+    let text = format!(
+        "Which launchers a check knows, if not all (torchrun, accelerate, deepspeed, programs with flags \
+         like torchrun's, programs that read `MASTER_ADDR`): {}.",
+        parts.collect::<Vec<_>>().join("; ")
+    );
+    wrapped(&text)
+}
+
+/// A paragraph in lines of at most 110 columns.
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("a line");
+        if line.len() + word.len() >= 110 {
+            lines.push(word.to_owned());
+        } else {
+            let space = if line.is_empty() { "" } else { " " };
+            line.extend([space, word]);
+        }
+    }
+    lines.join("\n")
 }
 
 fn check(text: &str) -> Vec<Check> {

@@ -46,9 +46,9 @@ impl Display for Absence {
     }
 }
 
-const SAME_PREFIX: &str = "if these are processes of one job, give them all the same prefix, and let them make \
-                           their groups in the same order; else look for processes that have not reached this \
-                           call, or have ended";
+const SAME_PREFIX: &str = "if these are processes of one job, give them all the same prefix, and let them \
+                           make their groups in the same order; else look for processes that have not \
+                           reached this call, or have ended";
 
 /// Waits for a key that is none of PyTorch's.
 fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: Option<String>) -> Reason {
@@ -203,18 +203,15 @@ impl Graph<'_> {
         let reason = if let Some(OwnGroup { prefix, rank, size }) = group {
             let are_apart =
                 self.store.waits.values().filter_map(own_group).any(|other| other.prefix != prefix);
-            let (have, of) = (have_waited(who.count()), if_some(size, |size| format!(" of {size}")));
-            Code::Waiting
-                .says(format!(
-                    "{who} {have} {waited} for the address of rank {rank} of the group{of} below the prefix `{}`",
-                    ShownKey(prefix)
-                ))
-                .look_at(match size {
-                    Some(_) if is_beyond => SAME_WORLD_SIZE,
-                    Some(size) if who.count() >= size as usize => Code::DuplicateRank.rule().look_at,
-                    _ if are_apart => SAME_PREFIX,
-                    _ => NOT_REACHED,
-                })
+            let (have, below) = (have_waited(who.count()), ShownKey(prefix));
+            let group = if_some(size, |size| format!(" of {size}"));
+            let what = format!("the address of rank {rank} of the group{group} below the prefix `{below}`");
+            Code::Waiting.says(format!("{who} {have} {waited} for {what}")).look_at(match size {
+                Some(_) if is_beyond => SAME_WORLD_SIZE,
+                Some(size) if who.count() >= size as usize => Code::DuplicateRank.rule().look_at,
+                _ if are_apart => SAME_PREFIX,
+                _ => NOT_REACHED,
+            })
         } else if let Some(barrier) = barrier_of(key, size) {
             let size = size.and_then(|size| u32::try_from(size).ok());
             let of = if_some(size, |size| format!(" of {size}"));

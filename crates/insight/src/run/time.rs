@@ -141,7 +141,7 @@ impl TrackedRun {
             }
             // Clients of the store that never were ranks: what they came for is not known.
             (RunState::Gone, false) if meeting.ranks.is_empty() && meeting.former.is_empty() => {}
-            // Whether all had met is not known: the addresses of gloo's lazy mode do not say how many there are.
+            // Whether all had met is not known: gloo's lazy addresses do not say how many there are.
             (RunState::Gone, false) if meeting.size.is_none() => {
                 let ran = Elapsed(ended.since(self.round.started.unwrap_or(ended)));
                 self.finds(Reason::all_ended(processes, ran, None), about, ended);

@@ -24,13 +24,15 @@ nowhere not there:
 = a process does not come to a barrier of programs, and one ended long before
 for 1..5: come % 800+%
 leave 4; pass 90; add 1,2 /ckpt/num_members; wait 1,2 /ckpt/last_member; pass 6
-says process 801 at 10.0.0.1 and process 802 at 10.0.0.2 have waited up to | at the barrier `/ckpt`, which 2 | not there: process 803 at 10.0.0.3 (connected
+says process 801 at 10.0.0.1 and process 802 at 10.0.0.2 have waited up to | at the barrier `/ckpt`, which 2
+says not there: process 803 at 10.0.0.3 (connected
 nowhere gone:
 = programs use different prefixes
 for 1..4: come % 800+%
 wait 1,2 /run_a/0//cpu//0/2; wait 3 /run_b/0//cpu//0/0; pass 6
 says process 801 at 10.0.0.1 and process 802 at 10.0.0.2 have waited up to | the same prefix
-says the address of rank 2 of the group below the prefix `run_a` | not there: process 803 at 10.0.0.3 (connected, waits for `/run_b/
+says the address of rank 2 of the group below the prefix `run_a`
+says not there: process 803 at 10.0.0.3 (connected, waits for `/run_b/
 = programs with one prefix lack one of them
 come 1 801; wait 1 /run_a/0//cpu//0/1; pass 6
 says process 801 at 10.0.0.1 has waited | prefix `run_a` | have not reached

@@ -5,8 +5,8 @@ use crate::manifest::launches::flag;
 
 pub(super) const RULE: Rule = Rule {
     id: "ray-ports",
-    sees: "FAIL: `ray start --head --port=10001`, or `port: \"10001\"` in `rayStartParams`: the port of another \
-           part of Ray, as 8265 and those of the workers, 10002 to 19999",
+    sees: "FAIL: `ray start --head --port=10001`, or `port: \"10001\"` in `rayStartParams`: the port of \
+           another part of Ray, as 8265 and those of the workers, 10002 to 19999",
     examples: ["ray-ports.yaml", "good-ray-block.yaml"],
     find: Find::Files(|manifests| {
         let of_objects = manifests.objects.iter().filter_map(of_object);

@@ -6,8 +6,8 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "trains-alone",
     sees: "FAIL: `python`, `accelerate launch`, `trl` or `deepspeed` in a TrainJob of several nodes, or \
-           in an elastic PyTorchJob; `deepspeed` in several pods without `--hostfile`, or behind `srun`. WARN: \
-           `accelerate launch` without `--multi_gpu` on several nodes with one GPU each",
+           in an elastic PyTorchJob; `deepspeed` in several pods without `--hostfile`, or behind `srun`. \
+           WARN: `accelerate launch` without `--multi_gpu` on several nodes with one GPU each",
     examples: ["bad-trainjob-python.yaml", "good-trainjob.yaml"],
     find: Find::Files(|manifests| {
         let of_calls =
