@@ -63,7 +63,7 @@ pub struct WaitView {
 pub type WaitedKey = Box<[u8]>;
 
 impl WaitView {
-    /// A wait for one key of which nothing else is known.
+    /// A wait for one key, with no more than that.
     pub fn new(conn: ConnId, peer: SocketAddr, pid: Option<u32>, waited: Duration, key: WaitedKey) -> Self {
         let (barrier_size, keys, missing, past) = (None, 1, vec![key], KeyPast::NotKnown);
         let (similar, arrived, sibling, counted) = (None, None, None, None);
@@ -174,13 +174,16 @@ impl Store {
         }
     }
 
-    /// What one of the first members of a group has written, if `key` is of another.
+    /// What one of the first members of a group has written, if `key` is of another: no more than addresses
+    /// of so many members take.
     fn sibling_of(&self, key: &[u8]) -> Option<Bytes> {
         const FIRST: [u8; 4] = *b"0123";
+        const LONGEST: usize = 64 * 1024;
         let end = key.iter().rposition(|byte| !byte.is_ascii_digit())?.saturating_add(1);
         let mut names =
             FIRST.iter().filter(|_| end < key.len()).map(|&number| [&key[..end], &[number]].concat());
-        names.find_map(|name| self.keys.slot(self.keys.find(&name)?).value().cloned())
+        let written = names.find_map(|name| self.keys.slot(self.keys.find(&name)?).value());
+        written.filter(|value| value.len() <= LONGEST).cloned()
     }
 
     fn count(&self, key: &[u8]) -> Option<u32> {
