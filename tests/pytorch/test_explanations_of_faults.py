@@ -369,9 +369,9 @@ FAULTS = [
     Fault(
         a_program_polls_a_key,
         2,
-        "gave_up",
-        (r"rank 1 on \S+", "`/default_pg/0//next_shard`"),
-        "most programs end|must come from|deadlock",
+        "waiting_for_key",
+        (r"rank 1 on \S+", "`/default_pg/0//next_shard`", r"rank 0 on \S+"),
+        "gave up|must come from|deadlock",
         shows="ranks_joined 2",
     ),
     Fault(

@@ -138,6 +138,10 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
         RunState::Joining if run.kind == RunKind::Announced && run.nodes.missing == Some(0) => {
             "all announced, no process has connected".to_owned()
         }
+        // They may all have come: nobody has said how many there are.
+        RunState::Joining if run.kind == RunKind::Env && !expects_ranks(run) => {
+            format!("first seen {} ago", elapsed(now - run.started_at))
+        }
         RunState::Joining => format!("joining for {}{closes}", elapsed(now - run.started_at)),
         RunState::LastCall => format!("last call for {since}{closes}"),
         RunState::Exchanging => format!("exchanging roles and addresses for {since}"),
@@ -154,6 +158,11 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
         RunState::Gone if run.kind == RunKind::Native => format!("without nodes for {since}"),
         RunState::Gone => format!("all its connections have been gone for {since}"),
     }
+}
+
+/// Whether it is known how many ranks there are to be.
+fn expects_ranks(run: &RunSummary) -> bool {
+    run.ranks.as_ref().is_some_and(|ranks| ranks.expected.is_some())
 }
 
 /// Whether ranks without agents have all left: a moment later their run has ended.
@@ -280,9 +289,7 @@ impl Sheet {
         if run.kind == RunKind::Env {
             pieces.extend(ranks_by_state(run, whole));
         }
-        let is_known =
-            run.nodes.expected.is_some() || run.ranks.as_ref().is_some_and(|r| r.expected.is_some());
-        if !is_known && run.state == RunState::Joining {
+        if run.nodes.expected.is_none() && !expects_ranks(run) && run.state == RunState::Joining {
             pieces.push(vec![Span::new(FAINT, "how many are expected is not known")]);
         }
         out.pieces(4, pieces);

@@ -128,7 +128,7 @@ impl Graph<'_> {
             let mut by_run: BTreeMap<Option<&RunKey>, Vec<(ConnId, &Waiting)>> = BTreeMap::new();
             for (member, wait) in waits.iter().filter_map(|(member, wait)| Some(((*member)?, *wait))) {
                 let run = self.store.clients.get(&member).and_then(|client| client.run.as_ref());
-                by_run.entry(run.filter(|_| !Poll::is_promised(key))).or_default().push((member, wait));
+                by_run.entry(run.filter(|_| published_by(key).is_none())).or_default().push((member, wait));
             }
             let found_here = by_run.into_iter().filter_map(|(run, members)| {
                 Some((run.cloned(), self.unknown_key(key, run, members, &waits, &again)?))

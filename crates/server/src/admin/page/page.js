@@ -87,6 +87,7 @@ function sentenceOf(run, detail) {
   const nodesGone = nodes.gone > 0 ? `${count(nodes.gone, "node")} ${nodes.gone === 1 ? "is" : "are"} gone` : "";
   switch (run.state) {
     case "joining":
+      if (run.kind === "env" && !ranks?.expected) return "How many ranks are to come is not known";
       if (run.kind === "env") return ranksMissing > 0 ? `Waiting for ${ranksMissing} of ${count(ranks.expected, "rank")}` : "The ranks are joining";
       if (missing === null) return `${count(nodes.joined, "node")} ${nodes.joined === 1 ? "has" : "have"} joined; how many are expected is not known`;
       if (!nodes.expected) return `Waiting for ${count(missing, "node")}, and maybe more`;
