@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::common::relay::TestRelay;
-use super::common::{PATIENCE, TestServer, free_ports, http};
+use super::common::{PATIENCE, TestServer, eventually, free_ports, http};
 use super::links::{Client, string};
 
 /// A request that a program of the release sent, and what its server answered.
@@ -272,6 +272,7 @@ fn a_server_goes_on_with_a_journal_of_each_release() {
         let said = String::from_utf8_lossy(&checked.stdout).into_owned();
         assert!(checked.status.success() && said.contains("skew"), "{said}");
         let server = TestServer::start(&["--journal", folder.path().to_str().expect("a path")]);
-        assert!(server.log().contains("read the journal of 1 earlier start "), "{}", server.log());
+        let said = "read the journal of 1 earlier start ";
+        eventually(said, || server.log().contains(said));
     }
 }

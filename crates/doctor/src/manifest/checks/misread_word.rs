@@ -26,7 +26,9 @@ fn of_list(container: &Container) -> Option<Check> {
     let argv = &container.argv;
     let has_blanks = |word: &str| word.split_whitespace().nth(1).is_some();
     let (first, behind) = argv.split_first()?;
-    if has_blanks(first) && is_launcher(first.split_whitespace().next()?) {
+    // Without a command the first of `args` is an argument.
+    let is_program = container.value.pointer("/command/0").is_some();
+    if has_blanks(first) && (is_program || is_launcher(first.split_whitespace().next()?)) {
         let evidence =
             format!("`{first}` is one word, and no program is called so: the container cannot start");
         return Some(Check::fail(evidence, "an item for each word, or [sh, -c, …]"));
@@ -46,10 +48,12 @@ fn of_list(container: &Container) -> Option<Check> {
 /// What quotes make of flags.
 fn of_launcher(container: &Container) -> Option<Check> {
     let is_flag = |word: &str| word.starts_with("--") && !word.contains(char::is_whitespace);
-    // Several flags may be the value of one: `--launcher_args "--a 1 --b 2"`.
+    // Several flags may be the value of one: `--launcher_args "--a 1 --b 2"`. Those in `$(…)` are of another
+    // command.
     let are_several = |before: &str, word: &str| {
         let mut pieces = word.split_whitespace();
-        let is_first = pieces.next().is_some_and(|first| is_flag(first) && !first.contains("=-"));
+        let is_value_of = |first: &str| ["=-", "$(", "`"].iter().any(|mark| first.contains(mark));
+        let is_first = pieces.next().is_some_and(|first| is_flag(first) && !is_value_of(first));
         let is_value = is_flag(before) && !before.contains('=');
         is_first && !is_value && pieces.any(is_flag)
     };
