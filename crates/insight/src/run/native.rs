@@ -439,9 +439,10 @@ fn is_enough(snapshot: &RunSnapshot) -> bool {
 
 /// What to look at while the round forms, and so many are `to_come` besides those on their way.
 fn look_at(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> &'static str {
-    let mut gone = snapshot.absent.iter().filter(|absent| matches!(absent.fate, Fate::Lost | Fate::Left));
+    let has = |fates: &[Fate]| to_come > 0 && snapshot.absent.iter().any(|it| fates.contains(&it.fate));
     match () {
-        () if to_come > 0 && gone.next().is_some() => GONE,
+        () if has(&[Fate::Refused, Fate::Displaced]) => Code::JoinRefused.rule().look_at,
+        () if has(&[Fate::Lost, Fate::Left]) => GONE,
         () if snapshot.nodes.iter().any(is_missed) => FROZEN,
         () if to_come > 0 => MISSING_NODE,
         () if on_their_way > 0 => AGENT,
