@@ -116,6 +116,13 @@ impl Backend for Noted {
         }
     }
 
+    fn write_again(&self, number: u64) -> io::Result<()> {
+        match self.mutant {
+            Some(Mutant::SyncDoesNothing | Mutant::LeftUnsynced) => Ok(()),
+            _ => self.disk.write_again(number),
+        }
+    }
+
     fn cut(&self, number: u64, len: u64) -> io::Result<()> {
         if self.mutant == Some(Mutant::TornEndStays) { Ok(()) } else { self.disk.cut(number, len) }
     }

@@ -34,6 +34,11 @@ pub trait Backend: Segments {
     fn create(&self, number: u64) -> io::Result<Arc<dyn Segment>>;
     /// Waits until a segment survives a loss of power, with its name and all its bytes, whoever wrote them.
     fn sync(&self, number: u64) -> io::Result<()>;
+    /// As [`Self::sync`], of bytes that a killed process may have tried to sync in vain: the system says so
+    /// once, and then takes them for synced.
+    fn write_again(&self, number: u64) -> io::Result<()> {
+        self.sync(number)
+    }
     /// Cuts a segment to this length.
     fn cut(&self, number: u64, len: u64) -> io::Result<()>;
     /// Removes a segment.
@@ -291,6 +296,20 @@ impl Backend for Folder {
     fn sync(&self, number: u64) -> io::Result<()> {
         File::open(self.file(number))?.sync_all()?;
         File::open(&self.path)?.sync_all()
+    }
+
+    fn write_again(&self, number: u64) -> io::Result<()> {
+        const PIECE: usize = 1 << 20;
+        let file = OpenOptions::new().read(true).write(true).open(self.file(number))?;
+        let (mut piece, mut at) = (vec![0; PIECE], 0);
+        loop {
+            let read = file.read_at(&mut piece, at)?;
+            if read == 0 {
+                return self.sync(number);
+            }
+            file.write_all_at(piece.get(..read).unwrap_or_default(), at)?;
+            at = at.saturating_add(read as u64);
+        }
     }
 
     fn cut(&self, number: u64, len: u64) -> io::Result<()> {

@@ -204,6 +204,12 @@ impl Backend for Disk {
         Ok(())
     }
 
+    fn write_again(&self, number: u64) -> io::Result<()> {
+        self.sync(number)?;
+        self.state().files.get_mut(&number).ok_or(io::ErrorKind::NotFound)?.dropped.clear();
+        Ok(())
+    }
+
     fn cut(&self, number: u64, len: u64) -> io::Result<()> {
         let mut state = self.state();
         if !state.step() {

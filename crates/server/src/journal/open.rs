@@ -199,9 +199,12 @@ impl Journal {
         tidy_end(&*backend, &recovered, &numbers).map_err(Failed::Io)?;
         if config.durability == Durability::Disk {
             // A killed process leaves bytes that it had not synced. They are read here, and later commits
-            // build on them.
-            let left = numbers.iter().filter(|number| **number <= recovered.end.segment);
-            left.copied().try_for_each(|number| backend.sync(number)).map_err(Failed::Io)?;
+            // build on them. What could not be synced is in the last segment: nothing is written behind it.
+            let last = recovered.end.segment;
+            let mut left = numbers.iter().copied().filter(|number| *number <= last);
+            let keep =
+                |number| if number < last { backend.sync(number) } else { backend.write_again(number) };
+            left.try_for_each(keep).map_err(Failed::Io)?;
         }
         let Recovered { mut image, end, commits, torn, unfinished } = recovered;
         // Relays may know later changes than a stale state has: they must not go on from it.

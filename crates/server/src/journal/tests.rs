@@ -652,3 +652,15 @@ fn what_a_killed_server_did_not_sync_is_synced_by_the_next_one() {
     let (_, image) = open(&disk.after_power_cut(|| false), &config).expect("it opens");
     assert_eq!(state_of(&image).keys, BTreeMap::from([(1, 1), (2, 2)]));
 }
+
+#[test]
+fn a_segment_that_is_written_again_has_the_same_bytes() {
+    use super::Backend as _;
+    let path = tempfile::tempdir().expect("a folder");
+    let folder = Folder::take(path.path()).expect("a folder");
+    for bytes in [Vec::new(), vec![7; 3], (0..3_000_000_u32).map(|n| (n / 1000) as u8).collect()] {
+        std::fs::write(file(path.path(), 1), &bytes).expect("written");
+        folder.write_again(1).expect("written again");
+        assert!(std::fs::read(file(path.path(), 1)).expect("read") == bytes, "{} bytes", bytes.len());
+    }
+}
