@@ -186,6 +186,9 @@ fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timest
             Place::Node.count(formed),
             says_who(from)
         ))
+        .look_at(
+            "if the job is right, correct what is expected; else start every node with the same --nnodes",
+        )
         .and("left over", &left_over)
         .held(&left_over)
         .joined(Place::Node, formed, Some(expected))

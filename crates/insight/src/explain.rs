@@ -432,26 +432,22 @@ impl Look<'_> {
         let told = |code: Code| held.iter().filter(move |it| it.finding.reason.code == code);
         let of_backends: HashSet<_> = told(Code::TwoBackends).map(|it| id(&it.run)).collect();
         let of_rounds: HashSet<_> = told(Code::NodesMissing).map(|it| it.run.clone()).collect();
-        held.retain(|it| {
+        held.retain_mut(|it| {
             let run = it.run.as_ref().and_then(|key| self.jobs.runs.get(key));
             let joins = run.is_some_and(|run| {
                 let is_past = it.finding.round.is_some_and(|round| round != run.round().number);
                 run.state() == RunState::Joining && !is_past
             });
-            let reason = &it.finding.reason;
+            let reason = &mut it.finding.reason;
             let waits = matches!(reason.code, Code::NodesMissing | Code::WaitCycle | Code::Waiting);
+            if waits && run.is_some_and(TrackedRun::is_claimed_twice) {
+                reason.look_at = Code::DuplicateRank.rule().look_at;
+            }
             // They wait for each other in vain, and the other run has the same id.
             let by_backends = waits && of_backends.contains(&id(&it.run));
             let by_round = joins && reason.plain == Some(Place::Node) && of_rounds.contains(&it.run);
             !by_backends && !by_round
         });
-        for held in &mut held {
-            let waits = matches!(held.finding.reason.code, Code::NodesMissing | Code::Waiting);
-            let run = held.run.as_ref().and_then(|key| self.jobs.runs.get(key)).filter(|_| waits);
-            if run.is_some_and(TrackedRun::is_claimed_twice) {
-                held.finding.reason.look_at = Code::DuplicateRank.rule().look_at;
-            }
-        }
         self.join_halves(&mut held);
         self.join_gatherings(&mut held);
         held
@@ -515,8 +511,8 @@ impl Look<'_> {
         let together = one.joined().saturating_add(other.joined());
         let fit = sizes.len() == 1 && sizes.iter().all(|size| together <= *size);
         let are_of_kind = one.kind() == other.kind() && one.round().roles.is_disjoint(&other.round().roles);
-        let are_beside = is_one_store || ids.is_some_and(|(one, other)| one == other);
-        is_one_store && is_near || are_of_kind && are_beside && fit
+        let is_one_id = ids.is_some_and(|(one, other)| one == other);
+        is_one_store && is_near || (is_one_store || is_one_id) && are_of_kind && fit
     }
 
     /// What the waits and the clients of a store show. Returns the connections of which it is to be known

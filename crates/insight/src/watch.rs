@@ -164,7 +164,7 @@ impl Poll {
         now.since(self.last) < Duration::from_millis(if Self::is_promised(key) { 10_000 } else { 2500 })
     }
 
-    /// Whether they wait each time, and do not only look whether it is there.
+    /// Whether they wait each time, and do not only look.
     pub(super) fn is_wait(&self) -> bool {
         self.waited >= Duration::from_millis(500)
     }

@@ -87,8 +87,7 @@ struct OwnGroup<'k> {
 /// member has written beside it.
 fn own_group(wait: &Waiting) -> Option<OwnGroup<'_>> {
     let key = wait.view.missing.first()?;
-    let beside = wait.view.sibling.as_deref().map(read_gloo).filter(|beside| beside.size.is_some());
-    let size = beside.as_ref().and_then(|beside| beside.size);
+    let size = wait.view.sibling.as_deref().and_then(|beside| read_gloo(beside).size);
     if let Some((prefix, address)) = below_own_prefix(key) {
         return Some(OwnGroup { prefix, rank: address.member, size });
     }
@@ -96,7 +95,7 @@ fn own_group(wait: &Waiting) -> Option<OwnGroup<'_>> {
     let rank = std::str::from_utf8(rank.get(1..)?).ok()?.parse().ok()?;
     let end = path.windows(2).position(|two| two == b"//").and_then(|end| path.get(..end));
     let prefix = end.or(path.strip_suffix(b"/0")).unwrap_or(path);
-    beside.map(|_| OwnGroup { prefix: prefix.strip_prefix(b"/").unwrap_or(prefix), rank, size })
+    size.map(|_| OwnGroup { prefix: prefix.strip_prefix(b"/").unwrap_or(prefix), rank, size })
 }
 
 impl Graph<'_> {
@@ -197,8 +196,8 @@ impl Graph<'_> {
         };
         let publisher = published_by(key);
         let group = members.iter().find_map(|(_, wait)| own_group(wait));
-        // Nobody is to be a member that the group does not have.
         let is_beyond = group.as_ref().is_some_and(|group| group.size.is_some_and(|size| group.rank >= size));
+        // The group has no such member: nobody is missing.
         let (ended, others) = if is_beyond { Default::default() } else { (ended, others) };
         let reason = if let Some(OwnGroup { prefix, rank, size }) = group {
             let are_apart =

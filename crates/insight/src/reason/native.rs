@@ -1,7 +1,7 @@
 //! What the native rendezvous tells, in its own words.
 
 use super::{Code, Evidence, Finding, Names};
-use crate::presence::{Place, Presence, Sighting};
+use crate::presence::{CUT_OFF, Place, Presence, Sighting};
 use crate::totals::Tally;
 use rallypoint_api::{Seen, Severity};
 use rallypoint_protocol::ids::Timestamp;
@@ -53,6 +53,9 @@ impl Finding {
         // The others begin with the name of a node.
         if !matches!(fact.what, What::Refused { .. } | What::Silent { .. } | What::Displaced { .. }) {
             told = told.predicate();
+        }
+        if code == Code::Lost && fact.signs.iter().all(|sign| sign.did == Did::Silent) {
+            told = told.look_at(CUT_OFF);
         }
         if let What::Complete { nodes, .. } = fact.what {
             told = told.joined(Place::Node, nodes, None);

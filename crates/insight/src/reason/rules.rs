@@ -103,8 +103,8 @@ rules! {
          after that only. A relay leaves when its command has ended";
     NodesMissing "nodes_missing" Warning Lasting MISSING_NODE;
     RoundDeadline "round_deadline" Warning AtOnce
-        "start the missing nodes, and all others again if the round was given up; `rallypoint ctl extend` \
-         gives more time, and --join-timeout from the start";
+        "start the missing nodes, and all others again if the round was given up; more time: `rallypoint \
+         ctl extend`, --join-timeout from the start, and the nodes' own (join --timeout)";
     Waiting "waiting" Warning Lasting
         "look for the nodes or ranks that have not connected: have they started, do they reach this server, \
          has each its own --node-rank or RANK, and have all the same --nnodes or WORLD_SIZE?";
@@ -118,7 +118,7 @@ rules! {
         "look at the nodes that have not finished, and at their logs: are they frozen, overloaded, or cut \
          off from this server? Agents wait for them up to 300 s, and end then";
     StandsBy "stands_by" Info Lasting
-        "spares get the places of nodes that leave, which torch notices 15 s after the last heartbeat; if \
+        "spares get the places of nodes that leave, which torch's c10d notices 15 s after the last heartbeat; if \
          these are to join, raise the maximum (--nnodes, or what rallypoint ctl expect has set); if they are \
          of another job, that needs another --rdzv-id";
     GaveUp "gave_up" Error AtOnce

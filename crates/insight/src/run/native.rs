@@ -10,7 +10,7 @@ use super::node::{Agent, Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::World;
 use crate::missing::Absent as AbsentNode;
-use crate::presence::{AGENT, ANNOUNCED, DONE, FROZEN, GONE, MISSING_NODE, Place, Presence};
+use crate::presence::{AGENT, ANNOUNCED, CUT_OFF, DONE, FROZEN, GONE, MISSING_NODE, Place, Presence};
 use crate::reason::words::{has, have_waited};
 use crate::reason::{Code, Evidence, Finding, Names};
 use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, RunState, Seen, Severity};
@@ -442,7 +442,8 @@ fn look_at(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> &'static 
     let has = |fates: &[Fate]| to_come > 0 && snapshot.absent.iter().any(|it| fates.contains(&it.fate));
     match () {
         () if has(&[Fate::Refused, Fate::Displaced]) => Code::JoinRefused.rule().look_at,
-        () if has(&[Fate::Lost, Fate::Left]) => GONE,
+        () if has(&[Fate::Left]) => GONE,
+        () if has(&[Fate::Lost]) => CUT_OFF,
         () if snapshot.nodes.iter().any(is_missed) => FROZEN,
         () if to_come > 0 => MISSING_NODE,
         () if on_their_way > 0 => AGENT,
