@@ -118,7 +118,7 @@ rules! {
         "look at the nodes that have not finished, and at their logs: are they frozen, overloaded, or cut \
          off from this server? Agents wait for them up to 300 s, and end then";
     StandsBy "stands_by" Info Lasting
-        "spares get the places of nodes that leave, which torch's c10d notices 15 s after the last heartbeat; if \
+        "spares get the places of nodes that leave, which c10d notices 15 s after the last heartbeat; if \
          these are to join, raise the maximum (--nnodes, or what rallypoint ctl expect has set); if they are \
          of another job, that needs another --rdzv-id";
     GaveUp "gave_up" Error AtOnce
