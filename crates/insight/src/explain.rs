@@ -425,8 +425,8 @@ impl Look<'_> {
         self.say(utterances);
     }
 
-    /// Precedence, in one place: what another finding says with more names is not told, and runs that would
-    /// be complete together are told of each other.
+    /// Precedence, in one place: what another finding says with more names is not told, what waits because a
+    /// place is claimed twice has the remedy for that, and runs that may be one job are told of each other.
     fn uncovered(&self, mut held: Vec<Held>) -> Vec<Held> {
         let id = |run: &Option<RunKey>| run.as_ref().and_then(RunKey::id).cloned();
         let told = |code: Code| held.iter().filter(move |it| it.finding.reason.code == code);

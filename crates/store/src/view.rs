@@ -174,8 +174,8 @@ impl Store {
         }
     }
 
-    /// What one of the first members of a group has written, if `key` is of another: no more than addresses
-    /// of so many members take.
+    /// What one of the first members of a group has written, if `key` is of another. A larger value is no
+    /// address.
     fn sibling_of(&self, key: &[u8]) -> Option<Bytes> {
         const FIRST: [u8; 4] = *b"0123";
         const LONGEST: usize = 64 * 1024;

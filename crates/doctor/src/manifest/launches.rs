@@ -41,6 +41,11 @@ pub(crate) fn of(container: &Container) -> Vec<Launch> {
     found
 }
 
+/// Whether these words start a part of Ray.
+pub(crate) fn starts_ray(words: &[String]) -> bool {
+    words.windows(2).any(|two| basename(&two[0]) == "ray" && two[1] == "start")
+}
+
 /// Whether a program starts others, or is Python.
 pub(crate) fn is_launcher(program: &str) -> bool {
     let name = basename(program);

@@ -2,6 +2,7 @@
 //! processes with it: the others wait for a head, or the head for its workers.
 
 use super::prelude::*;
+use crate::manifest::launches::starts_ray;
 
 pub(super) const RULE: Rule = Rule {
     id: "ray-ends",
@@ -18,8 +19,7 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
     }
     let starts = |command: &&Command| {
         let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
-        let is_ray = words.windows(2).any(|two| basename(&two[0]) == "ray" && two[1] == "start");
-        is_ray && !words.iter().any(|word| word.starts_with("--block") || word.starts_with('$'))
+        starts_ray(&words) && !words.iter().any(|word| word.starts_with("--block") || word.starts_with('$'))
     };
     let is_srun = |command: &&Command| command.words[0].to_string() == "srun";
     let remedy = "ray start --block …";

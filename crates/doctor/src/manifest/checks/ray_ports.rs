@@ -1,7 +1,7 @@
 //! Ray refuses to start where two of its parts have one port. The workers then wait for a head that never is.
 
 use super::prelude::*;
-use crate::manifest::launches::flag;
+use crate::manifest::launches::{flag, starts_ray};
 
 pub(super) const RULE: Rule = Rule {
     id: "ray-ports",
@@ -29,9 +29,8 @@ fn of_object(object: &Object) -> Option<Check> {
 
 fn of_command(command: &Command) -> Option<Check> {
     let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
-    let is_ray = words.windows(2).any(|two| basename(&two[0]) == "ray" && two[1] == "start");
     // An unknown word may be any flag.
-    (is_ray && !words.iter().any(|word| word.starts_with('$'))).then_some(())?;
+    (starts_ray(&words) && !words.iter().any(|word| word.starts_with('$'))).then_some(())?;
     clash(|name| Some(flag(&command.words, &[name])?.text.to_string()))
 }
 
