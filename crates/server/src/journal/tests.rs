@@ -659,8 +659,14 @@ fn a_segment_that_is_written_again_has_the_same_bytes() {
     let path = tempfile::tempdir().expect("a folder");
     let folder = Folder::take(path.path()).expect("a folder");
     for bytes in [Vec::new(), vec![7; 3], (0..3_000_000_u32).map(|n| (n / 1000) as u8).collect()] {
-        std::fs::write(file(path.path(), 1), &bytes).expect("written");
+        let segment = file(path.path(), 1);
+        std::fs::write(&segment, &bytes).expect("written");
+        let open = std::fs::OpenOptions::new().write(true).open(&segment).expect("a file");
+        open.set_modified(std::time::UNIX_EPOCH).expect("an old file");
         folder.write_again(1).expect("written again");
-        assert!(std::fs::read(file(path.path(), 1)).expect("read") == bytes, "{} bytes", bytes.len());
+        let written =
+            segment.metadata().and_then(|it| it.modified()).expect("a time") > std::time::UNIX_EPOCH;
+        assert_eq!(written, !bytes.is_empty(), "{} bytes", bytes.len());
+        assert!(std::fs::read(&segment).expect("read") == bytes, "{} bytes", bytes.len());
     }
 }
