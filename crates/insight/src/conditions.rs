@@ -13,7 +13,7 @@ use super::reason::{Code, Evidence, Finding, Hold, Names, Reason};
 use super::run::{Meeting, Membership, TrackedNode, TrackedRun, with_pid};
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
-use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState, Missing};
+use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState, Missing, TurnedAway};
 
 /// What holds in one run, apart from what its waits show.
 pub(super) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
@@ -357,7 +357,8 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
     let mut held = Vec::new();
     let since = run.first_seen().max(gate.since);
     let mut hold = |about: String, reason, since| held.push(Finding::new(reason, about, since));
-    let all = || gate.pods.iter().chain(&gate.turned_away);
+    let held_back = || gate.turned_away.iter().filter(|pod| pod.gone.is_none()).map(|pod| &pod.said);
+    let all = || gate.pods.iter().chain(held_back());
     let first = gate.pods.first();
     if let Some((pod, other)) =
         first.and_then(|pod| Some((pod, all().find(|other| other.nodes != pod.nodes)?)))
@@ -368,7 +369,7 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
         );
         hold(String::new(), Code::NnodesDiffer.says(text), since);
     }
-    for (pod, rank) in gate.turned_away.iter().filter_map(|pod| Some((pod, pod.node_rank?))) {
+    for (pod, rank) in held_back().filter_map(|pod| Some((pod, pod.node_rank?))) {
         if let Some(holder) = plan.pod_of_rank(rank) {
             let label = |pod: &Announcement| format!("pod {} at {}", pod.pod, pod.shown_at());
             let all = Names::of([label(holder), format!("{}, which is held back", label(pod))]);
@@ -385,9 +386,7 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
     }
     match gate.state {
         GateState::Open { since } => hold(String::new(), pods_idle(gate, plan, links, since, now), since),
-        GateState::Gathers => {
-            hold(String::new(), pods_missing(gate, Elapsed(now.since(gate.since))), gate.since);
-        }
+        GateState::Gathers => hold(String::new(), pods_missing(gate, now), gate.since),
         GateState::OpenBefore => {}
     }
     held
@@ -413,14 +412,16 @@ fn pods_idle(gate: &GateSnapshot, plan: &Plan, links: &Links, opened: Timestamp,
 }
 
 /// Pods have not announced themselves, and those that have are held back.
-fn pods_missing(gate: &GateSnapshot, waited: Elapsed) -> Reason {
+fn pods_missing(gate: &GateSnapshot, now: Timestamp) -> Reason {
+    let waited = Elapsed(now.since(gate.since));
     let (announced, expected) = (count(gate.pods.len()), gate.nodes.min);
     // One that was turned away with the rank of another may be the one that is missing.
     let missing = gate.missing.iter().filter(|missing| turned_away(gate, missing.node_rank).is_none());
     let missing: Vec<_> = missing.map(|pod| (label(pod), of_missing(pod))).collect();
-    let refused = gate.turned_away.iter().map(|pod| match pod.node_rank {
-        Some(rank) => format!("pod {} with rank {rank}", pod.pod),
-        None => format!("pod {}", pod.pod),
+    let refused = gate.turned_away.iter().map(|TurnedAway { said, gone }| {
+        let rank = if_some(said.node_rank, |rank| format!(" with rank {rank}"));
+        let gone = if_some(*gone, |at| format!(" ({})", Sighting::at(Presence::Silent, at).says(now)));
+        format!("pod {}{rank}{gone}", said.pod)
     });
     let refused = Names::of(refused);
     let gone = missing.iter().filter(|(_, seen)| seen.presence != Presence::NeverSeen).count();

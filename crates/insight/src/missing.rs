@@ -8,7 +8,7 @@ use super::presence::{Presence, Sighting};
 use super::run::{MISSING_SHOWN, Membership, TrackedNode, TrackedRun};
 use rallypoint_api::{Expected, MissingNode, RunKind, RunState};
 use rallypoint_protocol::ids::{Timestamp, count};
-use rallypoint_rendezvous::gate::{Announcement, GateSnapshot};
+use rallypoint_rendezvous::gate::{GateSnapshot, TurnedAway};
 
 /// A node that should be there.
 #[derive(Debug, Clone)]
@@ -41,8 +41,8 @@ fn gate_of<'p>(run: &TrackedRun, plan: &'p Plan) -> Option<&'p GateSnapshot> {
 }
 
 /// A pod that announced itself with this rank and was turned away.
-pub(super) fn turned_away(gate: &GateSnapshot, rank: u32) -> Option<&Announcement> {
-    gate.turned_away.iter().find(|pod| pod.node_rank == Some(rank))
+pub(super) fn turned_away(gate: &GateSnapshot, rank: u32) -> Option<&TurnedAway> {
+    gate.turned_away.iter().find(|pod| pod.said.node_rank == Some(rank))
 }
 
 /// The pods of a gate that are there, as far as is known: who has passed it may be silent.
@@ -177,10 +177,10 @@ fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item
         let is_announced = missing.seen.is_some() || refused.is_some();
         let gone_at = missing.pod.as_deref().and_then(gone_at);
         Absent {
-            name: refused.map(|pod| pod.pod.clone()).or_else(|| missing.pod.clone()),
+            name: refused.map(|pod| pod.said.pod.clone()).or_else(|| missing.pod.clone()),
             rank: Some(missing.node_rank),
             presence: if is_announced { Presence::Announced } else { Presence::NeverSeen },
-            last_seen: gone_at.or(missing.seen),
+            last_seen: gone_at.or(missing.seen).or_else(|| refused?.gone),
         }
     });
     pods.chain(missing.filter(|node| !node.name.as_deref().is_some_and(|name| there.contains(name))))

@@ -313,16 +313,19 @@ fn a_run_tells_where_its_debug_server_is() {
 fn a_pod_that_was_at_the_gate_and_is_gone_has_its_own_time_and_remedy() {
     let mut lab = Lab::new();
     let mut gates = Gates::new(Duration::from_mins(1), 1000);
-    let said = |rank| announcement(&format!("train-{rank}"), rank, 3);
-    for rank in [0, 1] {
-        gates.announce("job", &said(rank), None, lab.now).expect("taken");
+    let said = |rank| announcement(&format!("train-{rank}"), rank, if rank == 2 { 4 } else { 3 });
+    for rank in [0, 1, 2] {
+        let standing = gates.announce("job", &said(rank), None, lab.now);
+        assert_eq!(standing.is_err(), rank == 2, "it expects another number");
         gates.park("job", &said(rank), 1);
     }
     lab.look_at_gate("job", &gates);
     lab.pass(20.0);
-    assert!(gates.cut("job", &said(1), 1, lab.now));
+    assert!([1, 2].map(|rank| gates.cut("job", &said(rank), 1, lab.now)) == [true, true]);
     lab.look_at_gate("job", &gates);
-    lab.play("pass 12; holds pods_missing");
+    lab.play(
+        "pass 12; holds pods_missing; says turned away: pod train-2 with rank 2 (nothing heard for 10 s)",
+    );
 }
 
 #[test]

@@ -34,7 +34,7 @@ use pods::Pods;
 pub use progress::{GateProgress, Missing};
 use rallypoint_map::HashMap;
 use rallypoint_protocol::ids::{Elapsed, Nodes, Timestamp};
-pub use snapshot::{GateSnapshot, GateState, KnownPod};
+pub use snapshot::{GateSnapshot, GateState, KnownPod, TurnedAway};
 
 /// Most pods of one run.
 pub const MAX_PODS: usize = 100_000;
@@ -231,7 +231,8 @@ impl Member {
 #[derive(Debug, Clone)]
 pub struct Gate {
     members: Pods,
-    /// Pods that were refused: their node rank is held, or they expect another number of nodes.
+    /// Pods that were refused: their node rank is held, or they expect another number of nodes. Until the
+    /// gate opens also those that have gone since, which may come again.
     turned_away: BTreeMap<NameAndRank, Member>,
     /// Pods that have a successor, with their last signs of life.
     replaced: BTreeMap<PodKey, Timestamp>,
@@ -347,7 +348,9 @@ impl Gates {
             return false;
         }
         gate.members.cut(&said.key(), now);
-        gate.turned_away.retain(|_, pod| pod.said != *said);
+        if let Some(pod) = gate.turned_away.get_mut(&said.place()).filter(|pod| pod.said == *said) {
+            (pod.is_cut, pod.seen) = (true, now);
+        }
         gate.replaced.remove(&said.key());
         self.version = self.version.saturating_add(1);
         gate.version = self.version;
@@ -366,14 +369,17 @@ impl Gates {
                 contact => contact,
             });
             gate.members.call_roll(now, timeout);
-            let turned_away = gate.turned_away.len();
-            gate.turned_away.retain(|_, pod| pod.is_live(now, timeout));
+            let mut have_gone = false;
+            for pod in gate.turned_away.values_mut().filter(|pod| !pod.is_cut && !pod.is_live(now, timeout)) {
+                (pod.is_cut, have_gone) = (true, true);
+            }
+            gate.turned_away.retain(|_, pod| gathers || !pod.is_cut);
             gate.replaced.retain(|_, seen| now.since(*seen) < timeout);
             let (there, live) = {
                 let roll = gate.members.roll(now, timeout);
                 (roll.there, roll.live())
             };
-            if (there, live, gate.turned_away.len()) != (gate.there, gate.live, turned_away) {
+            if have_gone || (there, live) != (gate.there, gate.live) {
                 *version = version.saturating_add(1);
                 (gate.there, gate.live, gate.version) = (there, live, *version);
             }
@@ -503,7 +509,7 @@ impl Gate {
             if let Some(seen) = self.replaced.get_mut(&said.key()) {
                 *seen = now;
             }
-            self.turn_away(said, now);
+            self.turn_away(said, now, timeout);
             return Ok(standing);
         } else if self.opened.is_none()
             && let Some(other) = self.members.with_other_nodes(said.nodes, is_other)
@@ -514,7 +520,7 @@ impl Gate {
                 other: other.said.pod.clone(),
                 expected: other.said.nodes,
             };
-            self.turn_away(said, now);
+            self.turn_away(said, now, timeout);
             return Err(refused);
         }
         if !known && self.members.len() >= MAX_PODS {
@@ -558,8 +564,16 @@ impl Gate {
         self.has_changed |= lived != Some(true);
     }
 
-    fn turn_away(&mut self, said: &Announcement, now: Timestamp) {
+    fn turn_away(&mut self, said: &Announcement, now: Timestamp, timeout: Duration) {
         let place = said.place();
+        if self.turned_away.len() >= MAX_TURNED_AWAY && !self.turned_away.contains_key(&place) {
+            // The one that has been gone for longest makes room.
+            let gone = self.turned_away.iter().min_by_key(|(_, pod)| pod.seen);
+            if let Some(gone) = gone.filter(|(_, pod)| !pod.is_live(now, timeout)) {
+                let gone = gone.0.clone();
+                self.turned_away.remove(&gone);
+            }
+        }
         if self.turned_away.len() < MAX_TURNED_AWAY || self.turned_away.contains_key(&place) {
             let before = self.turned_away.insert(place, Member::new(said.clone(), now));
             self.has_changed |= before.is_none_or(|before| before.said != *said);

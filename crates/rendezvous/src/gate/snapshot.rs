@@ -34,6 +34,15 @@ pub struct KnownPod<'g> {
     pub said: Option<&'g Announcement>,
 }
 
+/// A pod that was refused, and has not been taken in since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TurnedAway {
+    /// Its last announcement.
+    pub said: Announcement,
+    /// Its last sign of life, if it is gone.
+    pub gone: Option<Timestamp>,
+}
+
 /// One run's gate at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateSnapshot {
@@ -48,7 +57,7 @@ pub struct GateSnapshot {
     /// The missing pods, with what is known of them.
     pub missing: Vec<Missing>,
     /// Pods that were refused: a live pod has their node rank, or they expect another number of nodes.
-    pub turned_away: Vec<Announcement>,
+    pub turned_away: Vec<TurnedAway>,
     /// The versions of PyTorch, each with some of its pods, if there are several.
     pub versions: Option<String>,
 }
@@ -88,6 +97,11 @@ impl Gate {
     pub fn snapshot(&self, now: Timestamp, timeout: Duration) -> Option<GateSnapshot> {
         let nodes = self.nodes()?;
         let said = |member: &Member| member.said.clone();
+        let turned_away = self.turned_away.values().filter_map(|pod| {
+            let gone = (!pod.is_live(now, timeout)).then_some(pod.seen);
+            let has_come = gone.is_some() && self.members.is_there(&pod.said.pod, now, timeout);
+            (!has_come).then(|| TurnedAway { said: pod.said.clone(), gone })
+        });
         Some(GateSnapshot {
             since: self.since,
             nodes,
@@ -98,7 +112,7 @@ impl Gate {
             },
             pods: self.there(now, timeout).map(said).collect(),
             missing: Missing::of(self, nodes, now, timeout, MOST_MISSING),
-            turned_away: self.turned_away.values().map(said).collect(),
+            turned_away: turned_away.collect(),
             versions: self.differing_versions(),
         })
     }

@@ -325,7 +325,7 @@ fn others_see_a_gate_change_when_something_changes() {
     world.pod("t-1", "c", "4").expect_err("another number");
     assert!(changed(&world));
     let away =
-        |world: &World| world.snapshot().turned_away.into_iter().map(|pod| pod.pod).collect::<Vec<_>>();
+        |world: &World| world.snapshot().turned_away.into_iter().map(|pod| pod.said.pod).collect::<Vec<_>>();
     assert_eq!(away(&world), ["t-1", "u-0"]);
     world.pod("t-1", "c", "3").expect("it was put right");
     assert!(changed(&world));
@@ -339,7 +339,9 @@ fn others_see_a_gate_change_when_something_changes() {
     assert!(changed(&world));
     let missing: Vec<_> = world.snapshot().missing.iter().map(Missing::to_string).collect();
     assert_eq!(missing, ["t-0 (node rank 0, was there and is gone)", "t-2 (node rank 2)"]);
-    assert_eq!(away(&world), [""; 0]);
+    let away = world.snapshot().turned_away;
+    let gone: Vec<_> = away.iter().map(|pod| (pod.said.pod.as_str(), pod.gone.is_some())).collect();
+    assert_eq!(gone, [("u-0", true)], "nobody has taken it in");
     let now = world.after(31).now;
     world.gates.tick(now, |_| Contact::None);
     assert!(changed(&world) && world.gates.of("run").is_none());
@@ -464,7 +466,7 @@ fn two_live_ones_that_claim_one_place_are_named() {
         };
         assert_eq!((node_rank, &holder[..]), (0, "host"));
         progress(world.said("host", "b", Some(0), "2"));
-        let away: Vec<_> = world.snapshot().turned_away.into_iter().map(|pod| pod.uid).collect();
+        let away: Vec<_> = world.snapshot().turned_away.into_iter().map(|pod| pod.said.uid).collect();
         assert_eq!(away, ["a"]);
     }
     assert!(goes(world.said("host", "c", Some(1), "2")), "the others do not wait for them");
