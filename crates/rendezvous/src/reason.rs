@@ -286,10 +286,10 @@ impl Why {
 }
 
 impl Break {
-    /// A node joined again, and these were gone before.
+    /// A node joined again, and these were gone before: they may be why.
     pub(super) fn rejoined(who: &Who, rank: u32, gone: Vec<Sign>) -> Self {
         let first = Sign::now(Did::Rejoined, &format!("{who}, rank {rank}"));
-        Self { why: Why::Rejoined, signs: std::iter::once(first).chain(gone).collect() }
+        Self { why: Why::Rejoined, signs: [gone, vec![first]].concat() }
     }
 
     /// Whether nodes that are gone are a part of it.

@@ -671,8 +671,8 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     other.advance(8 * SECOND);
     other.join(again("a", "2", 3, 3)).expect("it waits");
     other.told(
-        "a (10.0.0.1), rank 0: joined again; b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from \
-         since the last answer 8 s ago",
+        "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from since the last answer 8 s ago; a \
+         (10.0.0.1), rank 0: joined again",
     );
     table.join(again("a", "2", 3, 3)).expect("it waits");
     let reason = table.snapshot().reason;
@@ -858,8 +858,8 @@ fn who_joins_again_after_others_were_cut_off_is_not_the_cause() {
     table.core.cut(&run(), &label("a"), table.now);
     table.join(again("b", "2", 4, 4)).expect("a place");
     table.told(
-        "round 1 is over: b (10.0.0.1), rank 1: joined again; c (10.0.0.1), rank 2, d (10.0.0.1), rank 3: \
-         the connections closed, and nothing came for 0.4 s",
+        "round 1 is over: c (10.0.0.1), rank 2, d (10.0.0.1), rank 3: the connections closed, and nothing \
+         came for 0.4 s; b (10.0.0.1), rank 1: joined again",
     );
     let reason = table.snapshot().reason;
     assert!(reason.starts_with("3 nodes of round 1 not yet joined again"), "{reason}");

@@ -171,7 +171,8 @@ impl World {
                 self.was_so_of(who, |node| node.left == Some(Left::Failed), "has not failed")
             }
             "round_over" if text.contains(": joined again; ") => {
-                let (joined, gone) = text.split_once(": joined again; ").unwrap_or((text, ""));
+                let before = text.split(": joined again; ").next().unwrap_or_default();
+                let (gone, joined) = before.rsplit_once("; ").unwrap_or(("", before));
                 self.was_so_of(joined, |node| node.doing == Doing::Joins, "has not joined again")?;
                 if !gone.contains("nothing came") && !gone.contains("not heard from") {
                     return Ok(());
