@@ -93,9 +93,13 @@ impl Place {
         }
     }
 
-    /// `no node left`, `3 of 4 nodes left`.
-    pub(crate) fn left(self, n: u32, whole: Option<u32>) -> String {
-        if n == 0 { format!("no {} left", self.one()) } else { format!("{} left", self.of(n, whole)) }
+    /// `no node remains`, `3 of 4 nodes remain`.
+    pub(crate) fn remain(self, n: u32, whole: Option<u32>) -> String {
+        match n {
+            0 => format!("no {} remains", self.one()),
+            1 => format!("{} remains", self.of(n, whole)),
+            _ => format!("{} remain", self.of(n, whole)),
+        }
     }
 }
 
