@@ -152,10 +152,22 @@ impl<'w> Start<'w> {
             "pbsdsh" if own.iter().any(|word| word == "-u") => (None, Some(1)),
             _ => return None,
         };
-        let nodes = tasks.zip(each).and_then(|(tasks, each)| tasks.checked_div(each)).or(job.nodes);
+        let of_each = tasks.zip(each).and_then(|(tasks, each)| tasks.checked_div(each));
+        let filled = || tasks?.checked_next_multiple_of(job.each?)?.checked_div(job.each?);
+        let filled = if each.is_none() && !is_spread(own) { filled() } else { None };
+        let nodes = of_each.or_else(|| Some(filled?.min(job.nodes?))).or(job.nodes);
         let tasks = tasks.or_else(|| Some(nodes?.saturating_mul(each.or(job.each)?)));
         Some(Self { by, size: Size { nodes, tasks, each }, at })
     }
+}
+
+/// Whether options of `mpirun` say which node gets which task. Without it fills a node before it takes the
+/// next one.
+fn is_spread(own: &[String]) -> bool {
+    const WHERE: [&str; 10] =
+        ["map-by", "bynode", "by-node", "pernode", "ppr", "rankfile", "-rr", "host", "machine", "-f"];
+    own.iter().any(|word| word.starts_with('-') && WHERE.iter().any(|it| word.contains(it)))
+        && !own.iter().any(|word| word.contains("PBS_NODEFILE"))
 }
 
 /// Whether a command starts another one on one other node, or hands it to something that does.

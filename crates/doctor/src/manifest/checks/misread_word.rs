@@ -11,12 +11,12 @@ pub(super) const RULE: Rule = Rule {
            `command: [bash, -c, torchrun, --nnodes=2]`, `command: [sh, torchrun]`; `–nnodes=2` with a dash \
            from a text; `srun NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, python, t.py]`, `MASTER_ADDR = \
            $HEAD`; `accelerate launch --zero3_init_flag train.py`, `--multi_gpu true train.py`. WARN: \
-           `lrs=(0.1, 0.2)`",
+           `lrs=(0.1, 0.2)`, `nodes_array=(\"$nodes\")`",
     examples: ["one-argument.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
         let of_words = of_list(container).or_else(|| of_launcher(container));
         let of_flags = container.commands.iter().find_map(of_accelerate);
-        let found = [of_words, of_assignment(container), of_flags, comma(container)].into_iter().flatten();
+        let found = [of_words, of_assignment(container), of_flags, array(container)].into_iter().flatten();
         found.map(|check| check.at(pods.at(&container.at("command")))).collect()
     }),
 };
@@ -142,14 +142,24 @@ fn of_accelerate(command: &Command) -> Option<Check> {
     })
 }
 
-/// The values of an array are parted by blanks alone.
-fn comma(container: &Container) -> Option<Check> {
+/// The values of an array are parted by blanks alone, and in quotes by none.
+fn array(container: &Container) -> Option<Check> {
     let in_line = |text: &str, line: &str| {
         let (name, values) = line.trim().split_once("=(")?;
-        let first = values.split_whitespace().next().filter(|first| first.ends_with(','))?.to_owned();
-        text.contains(&format!("${{{name}[")).then_some(first)
+        if !text.contains(&format!("${{{name}[")) {
+            return None;
+        }
+        let first = values.split_whitespace().next()?;
+        let is_quoted = values.strip_prefix("\"$").and_then(|rest| rest.strip_suffix("\")"));
+        if let Some(inner) = is_quoted.filter(|it| it.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
+        {
+            let evidence = format!("`{name}=(\"${inner}\")` has one value, which keeps all of the names");
+            return Some(Check::warn(evidence, format!("{name}=(${inner})")));
+        }
+        let evidence =
+            format!("`{first}` keeps its comma: a shell parts the values of an array by blanks alone");
+        first.ends_with(',').then(|| Check::warn(evidence, "blanks in place of the commas"))
     };
-    let first = container.texts().find_map(|text| text.lines().find_map(|line| in_line(text, line)))?;
-    let evidence = format!("`{first}` keeps its comma: a shell parts the values of an array by blanks alone");
-    container.trains().then(|| Check::warn(evidence, "blanks in place of the commas"))
+    let lines = |text| str::lines(text).find_map(|line| in_line(text, line));
+    container.texts().find_map(lines).filter(|_| container.may_train(false))
 }

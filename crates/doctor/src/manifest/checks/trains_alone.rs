@@ -7,12 +7,14 @@ pub(super) const RULE: Rule = Rule {
     id: "trains-alone",
     sees: "FAIL: `python`, `accelerate launch`, `trl` or `deepspeed` in a TrainJob of several nodes, or \
            in an elastic PyTorchJob; `deepspeed` in several pods without `--hostfile`, or behind `srun`. \
-           WARN: `accelerate launch` without `--multi_gpu` on several nodes with one GPU each",
+           WARN: `accelerate launch` without `--multi_gpu` on several nodes with one GPU each; a PyTorchJob \
+           with `--backend mpi`",
     examples: ["bad-trainjob-python.yaml", "good-trainjob.yaml"],
     find: Find::Files(|manifests| {
         let of_calls =
             manifests.calls().filter_map(|call| of_deepspeed(&call).or_else(|| of_accelerate(&call)));
-        of_calls.chain(manifests.pods.iter().flat_map(find)).collect()
+        let of_mpi = manifests.pods.iter().filter_map(of_mpi);
+        of_calls.chain(of_mpi).chain(manifests.pods.iter().flat_map(find)).collect()
     }),
 };
 
@@ -23,6 +25,20 @@ fn find(pods: &Pods) -> Vec<Check> {
         return Vec::new();
     }
     pods.containers.iter().filter_map(|container| of_container(pods, container)).collect()
+}
+
+/// The operator of a PyTorchJob sets variables, and MPI counts what `mpirun` has started.
+fn of_mpi(pods: &Pods) -> Option<Check> {
+    let is_mpi = |argv: &[String]| {
+        argv.windows(2).any(|two| two[0] == "--backend" && two[1] == "mpi")
+            || argv.iter().any(|word| word == "--backend=mpi")
+    };
+    let is_first = pods.role == "master" || !pods.has(When::Master);
+    let own = pods.containers.iter().find(|own| is_mpi(&own.argv))?;
+    let evidence = "the backend is MPI, which counts what `mpirun` has started, and reads none of the \
+                    variables of a PyTorchJob: each pod trains alone";
+    let check = Check::warn(evidence, "--backend=gloo or nccl, or an MPIJob");
+    (pods.maker == Maker::PyTorchJob && is_first).then(|| check.at(pods.at(&own.at("args"))))
 }
 
 /// DeepSpeed's launcher knows other nodes from its host file only, and sets `MASTER_ADDR=127.0.0.1` without.

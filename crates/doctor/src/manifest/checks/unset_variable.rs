@@ -2,11 +2,12 @@
 
 use super::node_rank::is_index;
 use super::prelude::*;
+use rallypoint_shell::Part;
 
 pub(super) const RULE: Rule = Rule {
     id: "unset-variable",
     sees: "FAIL: a launch value uses `$(NAME)` or `$NAME`, and nothing sets it, or is a variable's name \
-           without `$`",
+           without `$`. WARN in a script for a batch system, whose submitter may have set it",
     examples: ["unset-variable.yaml", "good-job-static.yaml"],
     find: Find::Container(find),
 };
@@ -16,7 +17,59 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
     // `rallypoint run` sets the variables of a launch.
     let is_read = |launch: &&Launch| container.trains() && !launch.by_rallypoint;
     let launches: Vec<Check> = container.launches.iter().filter(is_read).flat_map(of_launch).collect();
-    launches.into_iter().chain(left_as_written(pods, container)).collect()
+    let nowhere = container.launches.iter().filter(is_read).find_map(|it| set_nowhere(pods, container, it));
+    launches.into_iter().chain(nowhere).chain(left_as_written(pods, container)).collect()
+}
+
+/// A variable that a script for a batch system only reads, and gets from no file either.
+fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Check> {
+    const OF_SYSTEMS: [&str; 8] = ["SLURM", "PBS", "LSB", "OMPI_", "PMI", "PALS_", "HOST", "CUDA_"];
+    pods.step.usual?;
+    let scripts: Vec<&str> = container.texts().collect();
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    // A name that stands only in another script may be set there.
+    let is_only_read = |name: &str| {
+        scripts.iter().any(|text| text.contains(name))
+            && scripts.iter().all(|text| {
+                text.match_indices(name).all(|(at, _)| {
+                    let (before, behind) = (&text[..at], &text[at.saturating_add(name.len())..]);
+                    let is_part = before.ends_with(is_word) || behind.starts_with(is_word);
+                    is_part || (before.ends_with('$') || before.ends_with("${")) && !behind.starts_with(":=")
+                })
+            })
+    };
+    let is_filled_elsewhere = |line: &str| {
+        const ENVIRONMENTS: [&str; 4] = ["activate", "conda.sh", ".bashrc", ".bash_profile"];
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("source" | ".") => words.next().is_none_or(|file| !ENVIRONMENTS.contains(&basename(file))),
+            word => word == Some("eval"),
+        }
+    };
+    if scripts.iter().any(|text| text.lines().any(is_filled_elsewhere)) {
+        return None;
+    }
+    let name_of = |part: &'_ Part| match part {
+        Part::Unknown { written, .. } => {
+            let name = written.strip_prefix('$')?.trim_start_matches('{').trim_end_matches('}');
+            let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_word);
+            let is_own = !OF_SYSTEMS.iter().any(|system| name.starts_with(system));
+            (is_name && is_own && is_only_read(name)).then(|| name.to_owned())
+        }
+        _ => None,
+    };
+    launch.told().find_map(|(what, told)| {
+        let name = told.text.parts().iter().find_map(name_of)?;
+        let evidence = format!(
+            "{what} ({}) is made of ${name}, which nothing in the script sets: it is empty, unless whoever \
+             submits the script has set it",
+            told.by
+        );
+        let master = "MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)";
+        let is_master = name == "MASTER_ADDR" && pods.step.usual == Some("srun");
+        let remedy = if is_master { master.to_owned() } else { format!("{name}=…, in the script") };
+        Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))
+    })
 }
 
 /// Unset variables in the values for the endpoint and the node's rank. Other values are left to the script.
