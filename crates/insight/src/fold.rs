@@ -102,11 +102,10 @@ impl Fold<'_> {
     /// Runs whose waits are others than before have changed. `heard`: when nodes that were taken out of their
     /// rounds asked for something last.
     pub(super) fn waits(&mut self, waits: Vec<WaitView>, heard: &[(ConnId, Timestamp)]) {
+        let shown = self.at;
         let waiting = |view: WaitView| {
-            (
-                view.conn,
-                Waiting { since: Timestamp(self.at.0.saturating_sub(view.waited)), view, is_over: false },
-            )
+            let since = Timestamp(shown.0.saturating_sub(view.waited));
+            (view.conn, Waiting { since, view, shown, is_over: false })
         };
         let told = waits.into_iter().map(waiting).collect();
         let store = self.jobs.store(self.port);
@@ -368,6 +367,9 @@ impl Fold<'_> {
             Some(KeyPattern::WorkerCount | KeyPattern::CheckpointAddress(_) | KeyPattern::Published)
             | None => {}
             Some(_) => {
+                let waits = self.jobs.store(self.port).waits.values_mut();
+                let ended = waits.filter(|wait| wait.view.missing.iter().any(|missing| **missing == *key));
+                ended.for_each(|wait| wait.is_over = true);
                 self.enter_worker(conn);
                 self.went_on(conn);
             }

@@ -10,7 +10,9 @@ use super::reason::{Evidence, Names};
 use super::run::RunKey;
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
-use rallypoint_protocol::keys::{Role, debug_server_of, ends_with_its_agents, published_by};
+use rallypoint_protocol::keys::{
+    KeyPattern, Leftover, Role, classify, debug_server_of, ends_with_its_agents, published_by,
+};
 use rallypoint_store::WaitView;
 
 /// What a store was opened for.
@@ -93,9 +95,10 @@ pub(super) fn process(pid: Option<u32>, peer: SocketAddr) -> String {
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
     pub(super) since: Timestamp,
-    /// As the store showed it last.
+    /// As the store showed it last, and when.
     pub(super) view: WaitView,
-    /// Its client has given up on it.
+    pub(super) shown: Timestamp,
+    /// Its client has given up on it, or what it waited for is there.
     pub(super) is_over: bool,
 }
 
@@ -103,6 +106,13 @@ impl Waiting {
     /// Whether it is the same wait. A client that waits in slices continues its wait.
     pub(super) fn is_for(&self, other: &Self) -> bool {
         self.view.missing == other.view.missing && self.view.barrier_size == other.view.barrier_size
+    }
+
+    /// Whether its client waits again at once when its time is out: torch does so at the barrier of
+    /// `init_process_group`, every 10 s.
+    fn goes_on(&self) -> bool {
+        let key = self.view.missing.first().filter(|_| !self.is_over).and_then(|key| classify(key));
+        matches!(key, Some(KeyPattern::AttemptLeftover(Leftover::BarrierDone)))
     }
 }
 
@@ -394,7 +404,7 @@ impl StoreWatch {
             clients.map(move |(conn, client)| {
                 let since = Timestamp(poll.since.0.saturating_sub(poll.waited));
                 let view = WaitView::new(conn, client.peer, client.pid, now.since(since), key.clone());
-                (&**key, poll, Waiting { since, view, is_over: false })
+                (&**key, poll, Waiting { since, view, shown: now, is_over: false })
             })
         })
     }
@@ -423,10 +433,12 @@ impl StoreWatch {
     /// The outstanding waits at `now` take the place of those told before. Returns those.
     pub(super) fn take_waits(
         &mut self,
-        waits: HashMap<ConnId, Waiting>,
+        mut waits: HashMap<ConnId, Waiting>,
         now: Timestamp,
     ) -> HashMap<ConnId, Waiting> {
         const MOST: usize = 4096;
+        /// A wait that goes on is told again within this time.
+        const NEXT: Duration = Duration::from_secs(3);
         /// Waits are told when they have lasted for longer than this.
         const AT_ONCE: Duration = Duration::from_millis(500);
         self.waited.retain(|_, last| now.since(*last) < Self::QUIET);
@@ -434,6 +446,15 @@ impl StoreWatch {
         for (conn, wait) in &waits {
             let asked = wait.view.missing.first().and_then(|key| self.polled.get_mut(key));
             asked.filter(|poll| poll.who.contains(conn)).into_iter().for_each(|poll| poll.last = now);
+        }
+        for (conn, wait) in self.waits.iter().filter(|(_, wait)| wait.goes_on()) {
+            match waits.get_mut(conn) {
+                Some(next) if next.is_for(wait) => next.since = next.since.min(wait.since),
+                None if now.since(wait.shown) < NEXT => {
+                    waits.insert(*conn, wait.clone());
+                }
+                _ => {}
+            }
         }
         let before = std::mem::replace(&mut self.waits, waits);
         // Where there are so many, not all are told.

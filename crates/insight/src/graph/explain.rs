@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::processes::{Graph, WAITS_SHOWN};
 use super::root::Root;
-use super::wanted::{ExpectedWriter, Wanted, sub_group_of, wanted};
+use super::wanted::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
 use crate::presence::{But, Place, Presence, SAME_WORLD_SIZE, Sighting};
 use crate::reason::words::{ENDED, OTHER_PORT, SAME_GROUPS, clients, if_some};
 use crate::reason::{Code, Finding, Hold, Names, Reason};
@@ -273,7 +273,9 @@ impl Graph<'_> {
         let waited = Elapsed(self.now.since(*since));
         let who = Names::of_some(waits, |conn| self.who(*conn));
         let reason = in_group(&what, &who, waited, &ended, &others);
-        let reason = reason.and("have published there", &published);
+        let is_barrier = matches!(&group.root, Root::At { asked, .. } if asked.what == BARRIER);
+        let arrived = if is_barrier { who } else { Names::default() };
+        let reason = reason.and("have published there", &published).and("arrived", &arrived);
         if is_of_groups { reason.look_at(SAME_GROUPS) } else { reason }
     }
 

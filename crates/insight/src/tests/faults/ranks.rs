@@ -97,6 +97,11 @@ tells ranks_ended: rank 1, host1 never GLOO_SOCKET_IFNAME
 = env: a barrier of torch.distributed is called by its name
 rank 0..3 of 3; wait 0,1 pg/store_based_barrier_key:grp:last_worker
 tells waiting: key grp, rank 2, host2
+= env: torch waits at that barrier in slices of 10 s
+rank 0..2 of 3; wait 0 pg/store_based_barrier_key:0:last_worker; pass 10
+2x cancel 0; pass 0.2; wait 0 pg/store_based_barrier_key:0:last_worker; pass 0.8; holds waiting; pass 9
+cancel 0; pass 1; holds waiting; pass 5; holds waiting=0
+says waited 24 s for the last rank | arrived: rank 0 on host0
 = env: ranks wait for a key of the program that nobody writes
 rank 0..3 of 3; wait 1,2 data_redy
 tells waiting_for_key: rank 1, host1, rank 2, host2, key data_redy, rank 0, host0 never wait_cycle
