@@ -102,6 +102,11 @@ fn left_over(
             "look at those that are gone: the next round begins when torch has taken them out, 15 s after \
              their last heartbeats, and waits for as many nodes as --nnodes says",
         )
+    } else if is_spare && !redundant {
+        reason.look_at(
+            "they get the places of those that are gone when torch has taken these out of the round, 15 s \
+             after their last heartbeats",
+        )
     } else if is_spare {
         reason
     } else {
@@ -119,7 +124,6 @@ fn of_round(run: &TrackedRun, reason: Reason, since: Timestamp) -> Finding {
     Finding::new(reason, format!("round {}", run.round().number), since)
 }
 
-/// While the round is not complete.
 fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Option<Finding> {
     let is_joining = run.state() == RunState::Joining && run.has_agents();
     // What a reset of the store has dropped is waited for, and said with that.

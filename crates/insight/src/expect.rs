@@ -89,7 +89,6 @@ impl Plan {
         &self.gone
     }
 
-    /// The expectation from outside.
     pub(super) fn expected(&self) -> Option<Expected> {
         if let Some(expectation) = &self.expectation {
             return Some(Expected { min: expectation.min, max: expectation.max, source: ExpectedFrom::Api });
@@ -128,7 +127,6 @@ impl Plan {
         self.gate.as_ref().is_some_and(|gate| gate.of_name.get(pod) == Some(&1))
     }
 
-    /// The pod with a node rank.
     pub(super) fn pod_of_rank(&self, rank: u32) -> Option<&Announcement> {
         self.gate()?.pods.iter().find(|pod| pod.node_rank == Some(rank))
     }
@@ -143,7 +141,6 @@ pub(super) struct Plans {
 }
 
 impl Plans {
-    /// Runs with plans.
     const MOST: usize = 4096;
 
     /// `flag`: `serve --nodes`.
@@ -151,7 +148,6 @@ impl Plans {
         Self { of_run: BTreeMap::new(), none: Arc::new(Plan { flag, ..Plan::default() }) }
     }
 
-    /// What was said about a run.
     pub(super) fn of(&self, run_id: &str) -> Arc<Plan> {
         Arc::clone(self.of_run.get(run_id).unwrap_or(&self.none))
     }

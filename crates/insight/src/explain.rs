@@ -150,7 +150,6 @@ impl Look<'_> {
         Subject { run_id: Some(name), text: Some(text) }
     }
 
-    /// Reports something that has happened.
     fn fact(&mut self, mut held: Held) {
         let subject = self.subject_of(&held);
         held.finding.reason.is_detail |= self.is_detail(&held);
@@ -390,7 +389,6 @@ impl Look<'_> {
         }
     }
 
-    /// Reports what has happened to links.
     pub(super) fn tell_links(&mut self) {
         for finding in std::mem::take(&mut self.jobs.links.found) {
             self.fact(Held { store: None, run: None, finding });

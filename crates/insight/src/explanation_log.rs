@@ -115,9 +115,7 @@ pub(super) struct ExplanationLog {
 }
 
 impl ExplanationLog {
-    /// Explanations kept at the same time.
     const MOST: usize = 4096;
-    /// A fact stays shown for this long.
     const FACT_SHOWN: Duration = Duration::from_mins(10);
     /// A wait is said again after this long at the latest.
     const LONGEST_PAUSE: Duration = Duration::from_mins(10);

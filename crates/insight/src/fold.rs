@@ -19,7 +19,6 @@ use rallypoint_protocol::keys::{
 };
 use rallypoint_store::{DropCause, Observed, WaitView};
 
-/// Connections tracked in one store.
 const MOST_CLIENTS: usize = 300_000;
 
 /// What is known, and where and when something was observed.
@@ -32,7 +31,6 @@ pub(super) struct Fold<'i> {
 }
 
 impl Fold<'_> {
-    /// Takes in what the store observed.
     pub(super) fn observe(&mut self, observed: Observed) {
         match observed {
             Observed::Came { conn, peer, pid } => {
@@ -276,7 +274,6 @@ impl Fold<'_> {
         }
     }
 
-    /// The run whose worker a connection is.
     fn enter_worker(&mut self, conn: ConnId) -> Option<RunKey> {
         let client = self.client(conn)?;
         match (client.role, &client.run) {

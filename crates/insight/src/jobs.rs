@@ -62,7 +62,6 @@ impl Jobs {
         }
     }
 
-    /// The server looks at what is known.
     pub(super) fn look(&mut self, now: Timestamp) {
         const PAUSE: Duration = Duration::from_secs(2);
         if now.since(self.looked) >= PAUSE {
@@ -131,7 +130,6 @@ impl Jobs {
         }
     }
 
-    /// A store that was opened for a run.
     pub(super) fn port_of(&self, owner: &StoreOwner) -> Option<u16> {
         self.stores.values().find(|store| store.owner.as_ref() == Some(owner)).map(|store| store.port)
     }

@@ -78,7 +78,6 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// More than this are told as one.
     const ONE_BY_ONE: usize = 8;
     /// The server remembers of so many relays how they ended.
     const MOST_ENDED: usize = 4096;

@@ -31,7 +31,6 @@ fn range(names: &[String]) -> Option<String> {
 }
 
 impl Names {
-    /// Names in a sentence.
     const SHOWN: usize = 8;
 
     /// Takes the first names and counts the rest. Many names that are numbered without a gap are one range.

@@ -30,7 +30,6 @@ pub(super) struct Pasts {
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 impl Pasts {
-    /// Takes in what the journal says.
     pub(super) fn restore(&mut self, rows: impl Iterator<Item = PastRow>) {
         self.of_before = rows.filter_map(|(id, past)| Some((run_of(&id)?, past?))).collect();
         self.kept = self.of_before.keys().cloned().collect();
@@ -66,7 +65,6 @@ impl Pasts {
         });
     }
 
-    /// What has changed since the last call.
     pub(super) fn take_changed(
         &mut self,
         runs: &mut BTreeMap<RunKey, TrackedRun>,

@@ -103,10 +103,8 @@ impl Place {
     }
 }
 
-/// A pod that is missing.
 pub(crate) const MISSING_POD: &str =
     "look at each missing pod: is it scheduled, has its image come, does it reach this server's admin port?";
-/// A node that is missing.
 pub(crate) const MISSING_NODE: &str = "look at the pod of each missing node: is it scheduled, has its image \
                                        come, does it reach this server, has each agent its own --node-rank \
                                        (from 0 on)?";

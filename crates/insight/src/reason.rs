@@ -117,17 +117,14 @@ impl Reason {
         Self { facts: Facts { joined: Some((of, joined)), expected, ..self.facts }, ..self }
     }
 
-    /// How many there should be.
     pub(crate) fn expects(self, expected: Option<u32>) -> Self {
         Self { facts: Facts { expected, ..self.facts }, ..self }
     }
 
-    /// Who says how many there should be.
     pub(crate) fn from(self, from: Option<ExpectedFrom>) -> Self {
         Self { facts: Facts { from, ..self.facts }, ..self }
     }
 
-    /// Who is held up.
     pub(crate) fn held(self, held: &Names) -> Self {
         Self { facts: Facts { held: held.clone(), ..self.facts }, ..self }
     }
@@ -140,7 +137,6 @@ impl Reason {
         self
     }
 
-    /// With more words.
     pub(crate) fn then(mut self, more: &str) -> Self {
         self.text += more;
         self

@@ -16,7 +16,6 @@ use rallypoint_api::{Run, RunKind, RunList, RunSummary, Severity, TimelineEvent,
 use rallypoint_protocol::ids::{ShownKey, Timestamp};
 use rallypoint_store::WaitView;
 
-/// Waits shown with one run.
 const WAITS_SHOWN: usize = 1000;
 
 /// What the metrics say of one run.
@@ -62,7 +61,6 @@ impl Documents<'_> {
         }
     }
 
-    /// What the metrics show of each run.
     pub(super) fn figures(&self) -> Vec<RunFigures> {
         let runs = self.jobs.runs.values();
         let named: Vec<(String, &TrackedRun)> = runs.map(|run| (self.jobs.name(run.key()), run)).collect();

@@ -13,7 +13,6 @@ use rallypoint_protocol::ids::count;
 
 /// Ranks shown one by one with one run.
 const RANKS_SHOWN: usize = 1024;
-/// Ranks shown in the grid.
 const GRID: u32 = MOST_RANKS;
 
 /// A run in few words.
@@ -90,7 +89,6 @@ fn is_of_round_before(run: &TrackedRun, info: &RankInfo) -> bool {
     info.gone.is_some() && began.is_some_and(|began| info.joined < began)
 }
 
-/// The nodes of a run.
 pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
     let mut nodes: Vec<&TrackedNode> = run.nodes().collect();
     nodes.sort_by_key(|node| (node.rank.is_none(), node.rank, node.joined));
@@ -136,7 +134,6 @@ pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
     shown.collect()
 }
 
-/// The worker ranks of a run.
 pub(super) fn rank_grid(run: &TrackedRun, links: &Links, epoch: Epoch) -> Option<RankGrid> {
     let world = run.world();
     if world.is_unnamed() {

@@ -45,7 +45,6 @@ impl Told {
         self.tell(Change::Run(summary));
     }
 
-    /// A run is no longer known.
     pub(super) fn forget(&mut self, key: &RunKey, run_id: impl FnOnce() -> String) {
         self.log.forget(key);
         if self.shown.remove(key).is_some() {

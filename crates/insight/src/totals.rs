@@ -53,7 +53,6 @@ impl Totals {
         add(&mut self.lost, observations);
     }
 
-    /// Something was found.
     pub(super) fn count(&mut self, tally: Option<Tally>) {
         match tally {
             Some(Tally::Complete(took)) => {

@@ -27,6 +27,9 @@ pub(super) const NOT_REACHED: &str = "look for ranks that have not reached this 
 /// The deadlock when a node joins a running job.
 const TORCH_2_15: &str = "a known fault of torch 2.15: restart all agents, and set \
                           TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every node before nodes join a running job";
+/// All others have found this server.
+const OWN_STORE: &str = "look at rank 0: has it started, does it reach this server, or does it host a store \
+                         of its own, as it does without TORCHELASTIC_USE_AGENT_STORE=True?";
 /// Some have come again, and others have not.
 const TOGETHER: &str = "look why the first of them ended; what has come again cannot meet those that go on: \
                         restart all agents, or all ranks, of the job together";
@@ -225,6 +228,9 @@ impl Graph<'_> {
             () if !staying.is_empty() => TOGETHER,
             () if !elsewhere.is_empty() => OTHER_PORT,
             () if is_untold && is_plain && seen.behind.is_none() && !ended.is_empty() => ENDED,
+            () if is_untold && is_plain && asked.writer == ExpectedWriter::Rank(0) && !run.has_agents() => {
+                OWN_STORE
+            }
             () => seen.look_at(place),
         };
         let waited = Elapsed(self.now.since(*since));
@@ -283,7 +289,12 @@ impl Graph<'_> {
     fn gone_without_role(&self, run: &TrackedRun, asked: u32) -> Names {
         let is_without = |rank: u32| rank != asked && !run.round().roles.contains(&rank);
         let dead = run.participants().filter(|node| node.rank.is_some_and(is_without));
-        let gone = dead.filter_map(|node| Some((node, node.gone_as().filter(|_| node.is_dead())?)));
+        self.with_ends(dead)
+    }
+
+    /// The dead among these nodes, and how they have gone.
+    fn with_ends<'n>(&self, nodes: impl Iterator<Item = &'n TrackedNode>) -> Names {
+        let gone = nodes.filter(|node| node.is_dead()).filter_map(|node| Some((node, node.gone_as()?)));
         Names::of_some(gone, |(node, gone)| format!("{} ({})", node.label(), gone.says(self.now)))
     }
 
@@ -309,9 +320,8 @@ impl Graph<'_> {
         }
         let (gone, missing) = match (of_agents, of_ranks) {
             (Some(run), _) => {
-                let dead = run.participants().filter(|node| node.is_dead());
                 let missing = run.never_came().map(|rank| format!("node {rank}"));
-                (Names::of(dead.map(TrackedNode::fate)), Names::of(missing))
+                (self.with_ends(run.participants()), Names::of(missing))
             }
             (None, Some((run, meeting))) if !asks_for_more => {
                 let had_come = |rank: &u32| run.world().holder(meeting, *rank).is_some();

@@ -15,7 +15,6 @@ use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
 use rallypoint_store::WaitView;
 
-/// Waits that are kept as evidence of one explanation.
 pub(super) const WAITS_SHOWN: usize = 8;
 
 /// The connections by which ranks and agents are known, by address and process id. `None` where several are
@@ -329,7 +328,6 @@ impl Graph<'_> {
         })
     }
 
-    /// The process of `conn` has this wait.
     pub(super) fn evidence(&self, conn: ConnId, wait: &Waiting) -> Evidence {
         Evidence {
             seen: Seen::Waits,

@@ -37,7 +37,6 @@ pub(crate) struct Wanted {
     pub(super) is_role: bool,
 }
 
-/// Tells who must write `key`.
 pub(crate) fn wanted(key: &[u8]) -> Wanted {
     let none = Wanted {
         run: None,

@@ -46,7 +46,6 @@ impl Finding {
         Self { reason: reason.into(), about: about.into(), since, round: None, evidence: Vec::new() }
     }
 
-    /// It belongs to this round.
     pub(crate) fn in_round(self, round: Option<u64>) -> Self {
         Self { round: round.or(self.round), ..self }
     }

@@ -138,7 +138,6 @@ impl TrackedNode {
         }
     }
 
-    /// It is in the round.
     pub(crate) fn is_participant(&self) -> bool {
         self.membership == Membership::Participant
     }
@@ -206,11 +205,6 @@ impl TrackedNode {
             (_, Some(rank)) => format!("{} (node rank {rank})", self.name),
             (_, None) => self.name.clone(),
         }
-    }
-
-    /// The name with the rank of one that is gone, and whether it is cut off.
-    pub(crate) fn fate(&self) -> String {
-        if self.is_cut_off { format!("{} (cut off)", self.label()) } else { self.label() }
     }
 
     /// The name; for a node that is known by its rank only, with its address.

@@ -110,7 +110,6 @@ impl TrackedRun {
         self.life.nodes.iter().filter(|node| node.is_listed())
     }
 
-    /// All that are this to the round.
     pub(crate) fn those(&self, membership: Membership) -> impl Iterator<Item = &TrackedNode> {
         self.life.nodes.iter().filter(move |node| node.membership == membership)
     }
@@ -157,7 +156,6 @@ impl TrackedRun {
         Some(format!("{}:{}", host.as_ref()?, port.as_ref()?))
     }
 
-    /// The nodes in the round.
     pub(crate) fn participants(&self) -> impl Iterator<Item = &TrackedNode> {
         self.those(Membership::Participant)
     }

@@ -28,9 +28,7 @@ use crate::reason::words::are;
 use crate::reason::{Code, Evidence, Finding, Names, Reason};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count, counted};
 
-/// Ranks that are tracked in one run.
 pub(crate) const MOST_RANKS: u32 = 131_072;
-/// Meetings that are told apart in one run.
 const MOST_MEETINGS: usize = 16;
 
 /// The ranks of one attempt.
@@ -136,7 +134,6 @@ impl Default for World {
     }
 }
 
-/// What happens.
 impl World {
     /// A rank published its address. Returns when its meeting began with it, if nobody of another one is
     /// there.
@@ -308,7 +305,6 @@ impl World {
         complete
     }
 
-    /// A worker is connected, as this process if that is known.
     pub(super) fn enter(&mut self, conn: ConnId, process: Option<Process>) {
         self.connected.insert(conn, process);
         self.ended = None;

@@ -296,17 +296,13 @@ fn a_client_of_the_store_comes_to_the_admin_port() {
 fn a_run_tells_where_its_debug_server_is() {
     let mut lab = Lab::new();
     lab.scene.is_free();
-    lab.play("rank 0..2 of 2");
-    for (rank, address, told) in [
-        (1, "http://node1:41234", "null"),
-        (0, "http://node0:41234", "node0:25999"),
-        (0, "http://x/@y:1", "null"),
-        (0, "http://:1", "null"),
-        (0, "http://node0:41234", "node0:25999"),
-    ] {
-        lab.play(&format!("set {rank} /debug_server/rank{rank} {address}; pass 1; see debug_server={told}"));
-    }
-    lab.play("leave 0..2; pass 100; see debug_server=null");
+    lab.play(
+        "rank 0..2 of 2; set 1 /debug_server/rank1 http://node1:41234; pass 1; see debug_server=null
+        set 0 /debug_server/rank0 http://node0:41234; pass 1; see debug_server=node0:25999
+        set 0 /debug_server/rank0 http://x/@y:1; pass 1; see debug_server=null
+        set 0 /debug_server/rank0 http://:1; pass 1; see debug_server=null
+        set 0 /debug_server/rank0 http://node0:41234; leave 0..2; pass 100; see debug_server=null",
+    );
 }
 
 #[test]
@@ -315,8 +311,7 @@ fn a_pod_that_was_at_the_gate_and_is_gone_has_its_own_time_and_remedy() {
     let mut gates = Gates::new(Duration::from_mins(1), 1000);
     let said = |rank| announcement(&format!("train-{rank}"), rank, if rank == 2 { 4 } else { 3 });
     for rank in [0, 1, 2] {
-        let standing = gates.announce("job", &said(rank), None, lab.now);
-        assert_eq!(standing.is_err(), rank == 2, "it expects another number");
+        assert_eq!(gates.announce("job", &said(rank), None, lab.now).is_err(), rank == 2, "another number");
         gates.park("job", &said(rank), 1);
     }
     lab.look_at_gate("job", &gates);

@@ -137,7 +137,6 @@ impl Lab {
     pub(super) fn gate(&mut self, run: &str, pods: &[(&str, u32, u32)], turned_away: &[(&str, u32, u32)]) {
         let mut gates = Gates::new(Duration::from_secs(30), 1000);
         for &(pod, rank, nodes) in pods.iter().chain(turned_away) {
-            // Whether it is taken is what is asked for below.
             let _ = gates.announce(run, &announcement(pod, rank, nodes), None, self.now);
         }
         let snapshot = self.look_at_gate(run, &gates);

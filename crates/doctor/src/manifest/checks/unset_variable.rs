@@ -7,7 +7,7 @@ use rallypoint_shell::Part;
 pub(super) const RULE: Rule = Rule {
     id: "unset-variable",
     sees: "FAIL: a launch value uses `$(NAME)` or `$NAME`, and nothing sets it, or is a variable's name \
-           without `$`. WARN in a script for a batch system, whose submitter may have set it",
+           without `$`. WARN in a batch script, whose submitter may set it",
     examples: ["unset-variable.yaml", "good-job-static.yaml"],
     find: Find::Container(find),
 };
