@@ -1,7 +1,7 @@
 //! What the native rendezvous tells, in its own words.
 
 use super::{Code, Evidence, Finding, Names};
-use crate::presence::{CUT_OFF, Place, Presence, Sighting};
+use crate::presence::{CUT_OFF, GONE, Place, Presence, Sighting};
 use crate::totals::Tally;
 use rallypoint_api::{Seen, Severity};
 use rallypoint_protocol::ids::Timestamp;
@@ -54,9 +54,12 @@ impl Finding {
         if !matches!(fact.what, What::Refused { .. } | What::Silent { .. } | What::Displaced { .. }) {
             told = told.predicate();
         }
-        if code == Code::Lost && fact.signs.iter().all(|sign| sign.did == Did::Silent) {
-            told = told.look_at(CUT_OFF);
-        }
+        let all = |did| fact.signs.iter().all(|sign| sign.did == did);
+        told = match code {
+            Code::Lost if all(Did::Silent) => told.look_at(CUT_OFF),
+            Code::NodeSilent if all(Did::Closed) => told.look_at(GONE),
+            _ => told,
+        };
         if let What::Complete { nodes, .. } = fact.what {
             told = told.joined(Place::Node, nodes, None);
         }
