@@ -7,19 +7,20 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "api-rejects",
-    sees: "FAIL: a `volumeMount` whose volume is not there, two containers or volumes with one name, GPUs in \
-           `requests` that `limits` do not have alike, a Service with several ports and no names for them, a \
-           label with a blank or a `/` in its value; more in `requests` than in `limits`; `apiVersion: v1` \
-           of a Job; an Indexed Job without `completions`; a StatefulSet with `restartPolicy: OnFailure`, a \
-           Job without; `fieldPath: metadata.labels.rank`; a Deployment whose selector is not for its pods; \
-           a PyTorchJob with two Masters, or without a container `pytorch`; a TrainJob that sets `PET_*`; \
-           two tasks of a Volcano job with one name, or a `minAvailable` above their pods; a RayJob with \
-           `ttlSecondsAfterFinished` and no `shutdownAfterJobFinishes`, or whose `runtimeEnvYAML` has \
-           `env_vars` that are no texts by name; by the published schemas: `env` that is no list, `value: 8` \
-           in it without quotes, a volume without a name, `imagePullPolicy: always`, `backoffLimit` in the \
-           spec of a PyTorchJob, `volumeMounts` in a TrainJob's `trainer`, `env` beside `containers`; \
-           capital letters or `_` in a name. WARN: a field that a release has no more, such as `replicas` in \
-           a RayCluster's `headGroupSpec`",
+    sees: "FAIL: a `volumeMount` whose volume is not there, two containers or volumes with one name, GPUs \
+           in `requests` that `limits` do not have alike, a Service with several ports and no names for \
+           them, a label with a blank or a `/` in its value; more in `requests` than in `limits`; \
+           `apiVersion: v1` of a Job or RayCluster; an Indexed Job without `completions`; a StatefulSet \
+           with `restartPolicy: OnFailure`, a Job without; `fieldPath: metadata.labels.rank`; a Deployment \
+           whose selector is not for its pods; `restartPolicy: None`; a PyTorchJob with two Masters, or \
+           without a container `pytorch`; a TrainJob that sets `PET_*`; two tasks of a Volcano job with one \
+           name, or a `minAvailable` above their pods; a RayJob with `ttlSecondsAfterFinished` and no \
+           `shutdownAfterJobFinishes`, or whose `runtimeEnvYAML` has `env_vars` that are no texts by name; \
+           by the published schemas: `env` that is no list, `value: 8` in it without quotes, a volume \
+           without a name, `imagePullPolicy: always`, `backoffLimit` in the spec of a PyTorchJob, \
+           `volumeMounts` in a TrainJob's `trainer`, `env` beside `containers`; capital letters or `_` in a \
+           name. WARN: a field that a release has no more, such as `replicas` in a RayCluster's \
+           `headGroupSpec`",
     examples: ["api-rejects.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = |pods: &Pods| {
@@ -28,7 +29,8 @@ pub(super) const RULE: Rule = Rule {
             by_kind.into_iter().chain(paths).chain(of_template(pods)).collect::<Vec<_>>()
         };
         let of_object = |object: &Object| {
-            let of_ray = ray_job(object).or_else(|| runtime_env(object)).or_else(|| version(object));
+            let of_ray = ray_job(object).or_else(|| runtime_env(object));
+            let of_ray = of_ray.or_else(|| version(object)).or_else(|| replica_policy(object));
             let of_any = || ports(object).or_else(|| label(object)).filter(|_| !object.has_blanks);
             of_ray.or_else(of_any)
         };
@@ -97,15 +99,30 @@ fn of_template(pods: &Pods) -> Option<Check> {
     })
 }
 
-/// A kind of Kubernetes' own in another group or version than its.
+/// A kind of Kubernetes' own in another group or version than its, or one of an operator's without a group.
 fn version(object: &Object) -> Option<Check> {
     let Object { api, kind, .. } = object;
-    let mut known = schemas::versions(kind).filter(|known| !known.contains('.')).peekable();
+    let is_own = schemas::versions(kind).any(|known| !known.contains('.'));
+    let mut known = schemas::versions(kind).filter(|known| !is_own || !known.contains('.')).peekable();
     let right = known.peek().copied().filter(|_| !api.is_empty() && !api.contains(['.', '$', '{']))?;
     known.all(|known| known != api).then(|| {
         let evidence = format!("no API server of today has a {kind} of `{api}`");
         Check::fail(evidence, format!("apiVersion: {right}")).at(object.place("apiVersion"))
     })
+}
+
+/// The operator hands the policy of the replicas on to their pods.
+fn replica_policy(object: &Object) -> Option<Check> {
+    const POLICIES: [&str; 4] = ["Always", "OnFailure", "Never", "ExitCode"];
+    let mut fields = object.value.get("spec")?.as_object()?.iter();
+    let (field, roles) = fields.find(|(field, _)| field.ends_with("ReplicaSpecs"))?;
+    let policies = roles.as_object()?.iter().filter_map(|(role, it)| Some((role, it.get("restartPolicy")?)));
+    let texts = policies.filter_map(|(role, policy)| Some((role, policy.as_str()?)));
+    let (role, policy) =
+        texts.into_iter().find(|(_, policy)| !POLICIES.contains(policy) && !is_placeholder(policy))?;
+    let evidence = format!("restartPolicy: {policy} is none that Kubernetes knows: no pod is ever made");
+    let check = Check::fail(evidence, format!("restartPolicy: {}", POLICIES[1..].join(" or ")));
+    Some(check.at(object.place(&format!("spec.{field}.{role}.restartPolicy"))))
 }
 
 fn ports(object: &Object) -> Option<Check> {
