@@ -340,12 +340,13 @@ impl Look<'_> {
             let port = key.port();
             let Some(store) = port.and_then(|port| self.jobs.stores.get_mut(&port)) else { continue };
             store.clashes.retain(|clash| clash.run != key);
-            let who = |conn| {
-                let label = store.clients.get(&conn).map_or_else(|| "a process".to_owned(), Client::label);
-                format!("that of {label}")
-            };
-            let why = format!("each of {ranks} ranks is claimed by two live processes");
-            let reason = Reason::two_jobs(who(first), who(second), &why);
+            let who = |conn| store.clients.get(&conn).map_or_else(|| "a process".into(), Client::label);
+            let both = Names::of([first, second].map(who));
+            let text = format!("each of {ranks} ranks is claimed by several live processes: one by {both}");
+            let reason = Code::TwoJobs.says(text).held(&both).look_at(
+                "if these are two jobs, give each its own store (--listen twice, or POST /api/v1/stores); if \
+                 one process started the other (data workers), only one may make the process group",
+            );
             let finding = Finding::new(reason, "", self.now);
             self.fact(Held { store: port, run: Some(key), finding });
         }
@@ -354,8 +355,11 @@ impl Look<'_> {
     /// Reports processes that only counted themselves and ended, where nobody is there who waits for them.
     pub(super) fn tell_passed(&mut self) {
         for port in self.jobs.stores.keys().copied().collect::<Vec<_>>() {
-            let is_live = |run: &TrackedRun| run.met_at() == Some(port) && !run.state().is_over();
-            let is_waited_for = self.jobs.runs.values().any(is_live);
+            let gathers = |run: &TrackedRun| {
+                let state = run.state();
+                run.met_at() == Some(port) && !state.is_over() && state != RunState::Running
+            };
+            let is_waited_for = self.jobs.runs.values().any(gathers);
             let Some(store) = self.jobs.stores.get_mut(&port) else { continue };
             let mut due: Vec<&mut Passed> =
                 store.passed.iter_mut().filter(|passed| !passed.is_told).collect();
@@ -611,14 +615,14 @@ impl Look<'_> {
         if gathers(one) && gathers(other) && one.round().roles.is_disjoint(&other.round().roles) {
             return None;
         }
-        let [first, second] = [one, other].map(|run| format!("run {}", self.jobs.name(run.key())));
-        let reason = Reason::two_jobs(first, second, "their workers use the same keys");
+        let both = Names::of([one, other].map(|run| format!("run {}", self.jobs.name(run.key()))));
+        let text = format!("two jobs on one store: {both} (their workers use the same keys)");
+        let reason = Code::TwoJobs.says(text).held(&both);
         let (older, newer) = if one.first_seen() <= other.first_seen() { (one, other) } else { (other, one) };
         let finding = Finding::new(reason, "", newer.first_seen());
         Some(Held { store: Some(port), run: Some(older.key().clone()), finding })
     }
 
-    /// Forgets runs that have been over for long.
     pub(super) fn forget_over(&mut self) {
         let is_old = |run: &&TrackedRun| {
             run.state().is_over()
@@ -633,7 +637,6 @@ impl Look<'_> {
         }
     }
 
-    /// Sends the runs that have changed to the subscribers.
     pub(super) fn tell_changes(&mut self) {
         let is_new = |run: &&TrackedRun| !self.told.is_shown(run.key(), run.version());
         let changed: Vec<_> = self.jobs.runs.values().filter(is_new).map(TrackedRun::key).cloned().collect();

@@ -204,12 +204,6 @@ impl Reason {
         self.then(&words::if_some(similar, |key| format!("; `{key}` exists")))
     }
 
-    /// Two jobs use the same keys.
-    pub(crate) fn two_jobs(first: String, second: String, why: &str) -> Self {
-        let text = format!("two jobs on one store: {first} and {second} ({why})");
-        Code::TwoJobs.says(text).held(&Names::of([first, second]))
-    }
-
     /// Live processes claim one place. `others`: more such places, each with the processes that claim it.
     pub(crate) fn claimed(what: &str, all: &Names, others: &Names) -> Self {
         let n = if all.count() == 2 { "two".to_owned() } else { all.count().to_string() };

@@ -217,6 +217,8 @@ impl Graph<'_> {
             _ => (self.ended_near(run, |it| it.only_counted_itself), Names::default()),
         };
         let staying = self.staying(run, meeting, &asked.writer);
+        let replaced = meeting.replaced.iter().filter(|_| !is_static && !staying.is_empty());
+        let replaced = Names::of(replaced.map(|&rank| run.rank_label_in(meeting, rank)));
         let is_node = matches!(asked.writer, ExpectedWriter::Node(_));
         let place = if is_node { Place::Node } else { Place::Rank };
         // Another meeting is in no bar, and an address that was dropped counts twice or not at all.
@@ -243,6 +245,7 @@ impl Graph<'_> {
             .lacks("gone too", place, &gone, Presence::Closed)
             .lacks("not published either", place, &missing, Presence::NeverSeen)
             .lacks("in the attempt before", place, &staying, Presence::Connected)
+            .and("come in the place of another process", &replaced)
             .lacks(
                 "connected and ended without telling who they are",
                 Place::Process,

@@ -154,7 +154,7 @@ impl World {
                 && self.connected.contains(first.conn)
                 && !first.is_same_process(&info)
         });
-        if let Some(first) = of_rank.max_by_key(|first| first.joined) {
+        if let Some(first) = of_rank.min_by_key(|first| first.joined) {
             self.claimed_twice.insert(rank, (first.conn, info.conn));
         }
         let (size, made_before, now) = (info.size, info.made_before, info.joined);

@@ -95,13 +95,13 @@ tells ranks_ended: rank 2, host2, rank 1, host1 never GLOO_SOCKET_IFNAME
 rank 0,1 of 2; set 0 pg/1//cpu//0/0 gloo; pass 2; leave 1
 tells ranks_ended: rank 1, host1 never GLOO_SOCKET_IFNAME
 = env: a barrier of torch.distributed is called by its name
-rank 0..3 of 3; wait 0,1 pg/store_based_barrier_key:grp:last_worker
+rank 0..3 of 3; wait 0,1 pg/store_based_barrier_key:grp:last_worker; pass 10
 tells waiting: key grp, rank 2, host2
-= env: torch waits at that barrier in slices of 10 s
-rank 0..2 of 3; wait 0 pg/store_based_barrier_key:0:last_worker; pass 10
-2x cancel 0; pass 0.2; wait 0 pg/store_based_barrier_key:0:last_worker; pass 0.8; holds waiting; pass 9
-cancel 0; pass 1; holds waiting; pass 5; holds waiting=0
-says waited 24 s for the last rank | arrived: rank 0 on host0
+2x cancel 0,1; pass 0.2; wait 0,1 pg/store_based_barrier_key:grp:last_worker; pass 0.8; holds waiting; pass 9
+says waited up to 24 s for the last rank | arrived: rank 0 on host0
+cancel 0,1; pass 1; holds waiting; pass 5; holds waiting=0
+= env: processes count themselves and end beside ranks that have met
+rank 0..2 of 2; pass 3; worker 2..4 at 10.0.1.9; pass 1; leave 2..4; pass 6; said ranks_ended=1
 = env: ranks wait for a key of the program that nobody writes
 rank 0..3 of 3; wait 1,2 data_redy
 tells waiting_for_key: rank 1, host1, rank 2, host2, key data_redy, rank 0, host0 never wait_cycle
