@@ -9,14 +9,13 @@ use crate::expect::Plan;
 use crate::presence::{Place, Presence, Sighting};
 use crate::reason::words::{ended_first, has, if_some, says_who};
 use crate::reason::{Code, Finding, Names, Reason};
-use rallypoint_api::{Expected, RunKind, RunState, Seen, Severity};
+use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count, counted};
 
 /// Whoever connects again to a server that was restarted has done so within this time.
 const COMES_BACK: Duration = Duration::from_secs(30);
 
 impl TrackedRun {
-    /// Lets time pass.
     pub(crate) fn pass_time(&mut self, plan: &Plan, explain_after: Duration, now: Timestamp) {
         for (ended, reason) in self.life.world.settle() {
             if !self.has_agents() {
@@ -84,7 +83,6 @@ impl TrackedRun {
         }
     }
 
-    /// Takes over its present state, if that has changed.
     pub(crate) fn update_state(&mut self, now: Timestamp) {
         let state = self.state_now(now);
         if state != self.state {
@@ -235,8 +233,9 @@ impl TrackedRun {
         let first_ended = ended.filter(|(_, at)| !was_ended(*at));
         let first_ended = first_ended.map(|(rank, at)| (rank, Elapsed(started.since(at))));
         let (expected, from) = expected.map(|known| (known.min, known.source)).unzip();
-        let expects = if_some(expected.zip(from), |(n, from)| {
-            format!("; {} expected ({})", counted(n, "node is", "nodes are"), says_who(from))
+        let expects = if_some(expected.zip(from), |(n, from)| match from {
+            ExpectedFrom::EarlierRound => format!("; the round before had {}", Place::Node.count(n)),
+            from => format!("; {} expected ({})", counted(n, "node is", "nodes are"), says_who(from)),
         });
         let reason = Code::RunStarted
             .says(format!("started: {who} is the first{expects}{}", ended_first(first_ended)))
