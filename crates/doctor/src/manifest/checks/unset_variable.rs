@@ -21,10 +21,11 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
     launches.into_iter().chain(nowhere).chain(left_as_written(pods, container)).collect()
 }
 
-/// A variable that a script for a batch system only reads, and gets from no file either.
+/// A variable that a script only reads, and gets from no file either. Who starts one for no batch system may
+/// give it any, but rather none that differs by a letter from one that is set.
 fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Check> {
     const OF_SYSTEMS: [&str; 8] = ["SLURM", "PBS", "LSB", "OMPI_", "PMI", "PALS_", "HOST", "CUDA_"];
-    pods.step.usual?;
+    pods.are_tasks().then_some(())?;
     let scripts: Vec<&str> = container.texts().collect();
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     // A name that stands only in another script may be set there.
@@ -58,18 +59,40 @@ fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Ch
         }
         _ => None,
     };
+    let set = |line: &&str| line.split_whitespace().find_map(|word| Some(word.split_once('=')?.0.to_owned()));
+    let set: Vec<String> =
+        scripts.iter().flat_map(|text| text.lines()).filter_map(|line| set(&line)).collect();
     launch.told().find_map(|(what, told)| {
         let name = told.text.parts().iter().find_map(name_of)?;
+        let near = set.iter().find(|other| is_near(&name, other));
+        if pods.step.usual.is_none() && near.is_none() {
+            return None;
+        }
         let evidence = format!(
             "{what} ({}) is made of ${name}, which nothing in the script sets: it is empty, unless whoever \
-             submits the script has set it",
+             starts the script has set it",
             told.by
         );
+        if let Some(near) = near {
+            return Some(Check::warn(evidence, format!("${near}")).at(pods.at(&container.at("command"))));
+        }
         let master = "MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)";
         let is_master = name == "MASTER_ADDR" && pods.step.usual == Some("srun");
         let remedy = if is_master { master.to_owned() } else { format!("{name}=…, in the script") };
         Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))
     })
+}
+
+/// Whether two names differ by one letter.
+fn is_near(one: &str, other: &str) -> bool {
+    let alike = |a: &mut dyn Iterator<Item = (char, char)>| a.take_while(|(a, b)| a == b).count();
+    let begin = alike(&mut one.chars().zip(other.chars()));
+    let end = alike(&mut one.chars().rev().zip(other.chars().rev()));
+    let (short, long) = (one.len().min(other.len()), one.len().max(other.len()));
+    one != other
+        && short > 3
+        && long.saturating_sub(short) < 2
+        && begin.saturating_add(end).saturating_add(1) >= long
 }
 
 /// Unset variables in the values for the endpoint and the node's rank. Other values are left to the script.
