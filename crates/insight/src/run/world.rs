@@ -232,7 +232,6 @@ impl World {
         self.tell_size(told);
     }
 
-    /// The run begins anew.
     pub(super) fn begin_anew(&mut self) {
         let had_met = self.meetings.iter().any(|meeting| meeting.met.is_some());
         let unmet = self.meetings.iter_mut().flat_map(Meeting::take_unmet).filter(|_| !had_met).collect();
@@ -265,7 +264,6 @@ impl World {
         }
     }
 
-    /// All that was written is gone.
     pub(super) fn reset(&mut self) {
         if self.shown().met.is_some() {
             return;
@@ -409,11 +407,14 @@ impl World {
         self.differ.filter(|differ| !differ.is_told && now >= differ.due)?;
         self.differ = None;
         let (first, other) = self.different()?;
+        let is_twice = first.live().any(|(rank, _)| other.holder(rank).is_some());
         let of = |meeting: &Meeting| {
             let live: BTreeMap<u32, &RankInfo> = meeting.live().collect();
             let (&rank, info) = live.first_key_value()?;
-            let ranks = Names::of(live.keys().map(|rank| format!("rank {rank}")));
-            Some((meeting.size?, ranks, info.wrote(rank)))
+            let label = |(rank, info): (&u32, &&RankInfo)| {
+                if is_twice { info.label(*rank) } else { format!("rank {rank}") }
+            };
+            Some((meeting.size?, Names::of(live.iter().map(label)), info.wrote(rank)))
         };
         let (says, ranks, wrote) = of(first)?;
         let (other_says, others, other_wrote) = of(other)?;
@@ -618,7 +619,6 @@ impl World {
         all.map(|meeting| meeting.ranks.len().saturating_add(meeting.former.len())).sum()
     }
 
-    /// Whether one with this rank is remembered.
     pub(super) fn has(&self, rank: u32) -> bool {
         self.meetings.iter().any(|meeting| meeting.ranks.contains_key(&rank))
     }
