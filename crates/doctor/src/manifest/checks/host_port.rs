@@ -5,8 +5,9 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "host-port",
-    sees: "WARN: two jobs with `hostNetwork` whose stores listen on one port. FAIL: two launchers side by \
-           side on one node, `torchrun a.py & torchrun b.py &`, with one port",
+    sees: "WARN: two jobs with `hostNetwork` and one port for their stores; more pods with it than their \
+           affinity names nodes. FAIL: two launchers side by side, `torchrun a.py & torchrun b.py &`, with \
+           one port",
     examples: ["host-port.yaml", "good-jobsets-host-ports.yaml"],
     find: Find::Files(find),
 };
@@ -40,7 +41,34 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         found.extend(before.iter().find_map(shared).map(|check| check.at(call.at("command"))));
         before.push((call, port));
     }
+    found.extend(manifests.pods.iter().filter_map(crowded));
     found
+}
+
+/// With `hostNetwork` a `containerPort` is one of the node, and the scheduler gives it to one pod.
+fn crowded(pods: &Pods) -> Option<Check> {
+    let ports = pods.containers.iter().flat_map(|own| list(&own.value, "/ports"));
+    let declared = ports.filter_map(|port| port.get("containerPort")?.as_u64()).next();
+    // The training operator gives one to each pod that has none.
+    let port = declared.or((pods.maker == Maker::PyTorchJob).then_some(23456));
+    let (count, port) = pods.count.zip(port).filter(|_| pods.on_host())?;
+    let terms = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    let names = list(&pods.spec, terms).iter().map(|term| {
+        let named = |it: &&Value| it["key"] == "kubernetes.io/hostname" && it["operator"] == "In";
+        Some(list(list(term, "/matchExpressions").iter().find(named)?, "/values").len() as u64)
+    });
+    let is_one = pods.spec.get("nodeName").is_some()
+        || pods.spec.pointer("/nodeSelector/kubernetes.io~1hostname").is_some();
+    let of_terms = || names.sum::<Option<u64>>().filter(|nodes| *nodes > 0);
+    let nodes = if is_one { Some(1) } else { of_terms() }.filter(|nodes| *nodes < count)?;
+    let evidence = format!(
+        "hostNetwork, and each of {count} pods has port {port}, but only {} named: one fits a node",
+        counted(nodes, "node is", "nodes are")
+    );
+    Some(
+        Check::warn(evidence, "one pod a node with more processes, or no hostNetwork")
+            .at(pods.at("hostNetwork")),
+    )
 }
 
 /// The port on which a launcher listens on the node of the script or the container that starts it.
