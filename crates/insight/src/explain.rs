@@ -581,7 +581,6 @@ impl Look<'_> {
         found.flatten().collect()
     }
 
-    /// Whether a client is behind a link that is away.
     fn is_away(&self, port: u16, conn: ConnId) -> bool {
         let client = self.jobs.stores.get(&port).and_then(|store| store.clients.get(&conn));
         client.is_some_and(|client| self.jobs.links.is_away(client.peer))

@@ -96,7 +96,6 @@ impl Jobs {
         key.name(store.and_then(|store| store.owner.as_ref()))
     }
 
-    /// What was said about a run from outside.
     pub(super) fn plan(&self, key: &RunKey) -> Arc<Plan> {
         self.plans.of(&self.name(key))
     }
@@ -109,7 +108,6 @@ impl Jobs {
         self.runs.values().filter(is_it).map(|run| run.key().clone()).collect()
     }
 
-    /// The graph of the waits in a store.
     pub(super) fn graph(&self, port: u16, now: Timestamp) -> Option<Graph<'_>> {
         let store = self.stores.get(&port)?;
         Some(Graph::new(store, &self.runs, &self.links, &self.plans, self.awake_since, now))

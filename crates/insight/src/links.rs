@@ -63,7 +63,6 @@ pub enum LinkEvent {
 #[derive(Debug, Default)]
 pub(super) struct Links {
     pub(super) counts: LinkCounts,
-    /// By their names.
     pub(super) away: Vec<AwayLink>,
     /// Addresses of those that are back, and since when: for a few seconds.
     pub(super) back: Vec<(IpAddr, Timestamp)>,

@@ -12,7 +12,6 @@ use rallypoint_api::{RunGone, RunSummary};
 pub(super) struct Told {
     pub(super) log: ExplanationLog,
     changes: Vec<Change>,
-    /// The runs' versions.
     shown: BTreeMap<RunKey, u64>,
 }
 

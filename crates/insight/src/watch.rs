@@ -323,7 +323,6 @@ pub(super) struct StoreWatch {
     pub(super) reset: Option<Timestamp>,
     /// Processes that have published something, by the names that they gave themselves.
     pub(super) publishers: BTreeMap<Box<[u8]>, Publisher>,
-    /// By the key.
     pub(super) polled: BTreeMap<Box<[u8]>, Poll>,
     /// Where rank 0 has its debug server.
     pub(super) debug_host: Option<String>,

@@ -5,10 +5,10 @@ use std::fmt::{self, Display, Formatter};
 
 use super::explain::{NOT_REACHED, in_group};
 use super::processes::Graph;
-use super::wanted::{ExpectedWriter, wanted};
+use super::wanted::{BARRIER, ExpectedWriter, store_barrier, wanted};
 use crate::presence::{Presence, SAME_WORLD_SIZE, Sighting, Waits};
 use crate::reason::rules::RESET;
-use crate::reason::words::{SLIP, has, have_waited, if_some};
+use crate::reason::words::{SLIP, have_waited, if_some};
 use crate::reason::{Code, Finding, Names, Reason};
 use crate::run::{Meeting, RunKey, TrackedRun, read_gloo};
 use crate::watch::{Beside, Client, Passed, Poll, Waiting, process};
@@ -50,7 +50,6 @@ const SAME_PREFIX: &str = "if these are processes of one job, give them all the 
                            make their groups in the same order; else look for processes that have not \
                            reached this call, or have ended";
 
-/// Waits for a key that is none of PyTorch's.
 fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: Option<String>) -> Reason {
     let waits = have_waited(who.count());
     let look_at = match absence {
@@ -69,11 +68,14 @@ fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: O
         .exists(similar)
 }
 
-/// The name of the barrier that a program waits at with this key: a BARRIER, or a barrier of
-/// `torch.distributed.elastic.utils.store`, which counts arrivals in `num_members`.
+/// The barrier that is waited at with this key: a BARRIER, that of torch before 2.1, whose counter is the key,
+/// or one of `torch.distributed.elastic.utils.store`, which counts arrivals in `num_members`.
 fn barrier_of(key: &[u8], size: Option<i64>) -> Option<String> {
+    if wanted(key).what == BARRIER {
+        return Some(store_barrier(key));
+    }
     let name = if size.is_some() { key } else { key.strip_suffix(b"/last_member")? };
-    Some(ShownKey(name).to_string())
+    Some(format!("the barrier `{}`", ShownKey(name)))
 }
 
 /// A member of a group below a prefix of the program's own, and how many that is to have.
@@ -182,7 +184,8 @@ impl Graph<'_> {
         });
         let run = run.and_then(|run| self.runs.get(run));
         let &(first, wait) = members.first()?;
-        let (size, arrived) = (wait.view.barrier_size, wait.view.arrived);
+        let number = self.store.polled.get(key).and_then(|poll| poll.number);
+        let (size, arrived) = (wait.view.barrier_size, wait.view.arrived.map(i64::from).or(number));
         let of_run = run.filter(|_| self.has_job()).map(|run| (run, self.meeting(first, run)));
         // Whatever their runs: they may be told apart only for a moment.
         let there: HashSet<ConnId> = waits.iter().filter_map(|(member, _)| *member).collect();
@@ -215,10 +218,14 @@ impl Graph<'_> {
             let size = size.and_then(|size| u32::try_from(size).ok());
             let of = if_some(size, |size| format!(" of {size}"));
             let waits = have_waited(who.count());
-            let reached =
-                if_some(arrived, |arrived| format!(", which {arrived} {} reached", has(arrived as usize)));
-            let text = format!("{who} {waits} {waited} at the barrier `{barrier}`{of}{reached}");
-            Code::WaitingAtBarrier.says(text)
+            let reached = if_some(arrived, |arrived| {
+                format!(", which {arrived} {} reached", if arrived == 1 { "has" } else { "have" })
+            });
+            let text = format!("{who} {waits} {waited} at {barrier}{of}{reached}");
+            match wanted(key).what {
+                BARRIER => Code::Waiting.says(text).look_at(NOT_REACHED),
+                _ => Code::WaitingAtBarrier.says(text),
+            }
         } else if Poll::is_promised(key) && publisher.is_none() {
             let what = format!("an agent that leads them (is_host=1): {who} ask for `{about}`");
             in_group(&what, &who, waited, &ended, &others)
@@ -227,7 +234,7 @@ impl Graph<'_> {
             let similar = similar.map(|key| ShownKey(key).to_string());
             let gone = publisher.and_then(|name| self.store.publishers.get(name)?.gone);
             let gone = gone.map(|at| Absence::WriterGone(Elapsed(self.now.since(at))));
-            let number = self.store.polled.get(key).and_then(|poll| poll.number).map(Absence::Is);
+            let number = number.map(Absence::Is);
             let absence = gone.or(number).unwrap_or_else(|| self.absence(wait, run));
             for_key(&about, &who, waited, absence, similar)
         };

@@ -151,8 +151,8 @@ fn pair(name: &[u8]) -> Option<String> {
     Some(format!("rank {low}, to send and receive with rank {high}"))
 }
 
-/// The barrier of `torch.distributed` that this key belongs to: `store_based_barrier_key:NAME:last_worker`.
-fn store_barrier(key: &[u8]) -> String {
+/// The barrier of `torch.distributed` that this key belongs to: `store_based_barrier_key:NAME`, and more.
+pub(super) fn store_barrier(key: &[u8]) -> String {
     const MARK: &[u8] = b"store_based_barrier_key:";
     let at = key.windows(MARK.len()).position(|part| part == MARK);
     let name = at.and_then(|at| key.get(at.saturating_add(MARK.len())..)).unwrap_or_default();

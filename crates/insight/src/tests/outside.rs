@@ -83,7 +83,7 @@ nowhere not there: process 802 | not there: process 801
 = ranks of an old torch count who has come to their barrier
 rank 0,1 of 4; add 0,1 /default_pg/store_based_barrier_key:1
 30x count 0,1 /default_pg/store_based_barrier_key:1; pass 0.2
-says `/default_pg/store_based_barrier_key:1`, which is 2
+says at the barrier `1`, which 2 have reached | new_group on all ranks
 = a wait that has just begun is not said to be none
 for 1..4: come % 800+%
 wait 1 /go; pass 1.9; add 2 x; pass 0.4
