@@ -54,8 +54,7 @@ fn are_near(one: IpAddr, other: IpAddr) -> bool {
     }
 }
 
-/// Addresses of a run that others cannot reach, where somebody is on another host and nobody is known to have
-/// met.
+/// Addresses that ranks on other hosts cannot reach, where nobody is known to have met.
 pub(super) fn unreachable(run: &TrackedRun) -> Vec<Finding> {
     let world = run.world();
     let gathering = world.meetings().iter().filter(|meeting| !meeting.went_on);

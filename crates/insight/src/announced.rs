@@ -67,8 +67,7 @@ fn wanted(jobs: &Jobs) -> BTreeMap<RunKey, Timestamp> {
     }
     let only_announced = |(run_id, gate): (&str, &GateSnapshot)| {
         let key = RunKey::Id(RunId::new(run_id.as_bytes()));
-        // A gate that is older than the end of the traffic belongs to that. The rendezvous shows its runs
-        // itself.
+        // An older gate belongs to the traffic that ended. The rendezvous shows its runs itself.
         let is_it = ended.get(run_id).is_none_or(|ended| ended.is_some_and(|at| gate.since > at))
             && jobs.runs.get(&key).is_none_or(|run| run.kind() == RunKind::Announced);
         is_it.then_some((key, gate.since))

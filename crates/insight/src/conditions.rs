@@ -132,8 +132,7 @@ fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Opti
     let expected = run.expected(plan);
     let there = || run.left_over(Membership::Participant);
     let joined = count(there().count());
-    // Without a number, and while nodes go on with the attempt before, the waits of a static run show what is
-    // missing.
+    // Else the waits of a static run show what is missing.
     let is_plain = expected.is_some() && run.not_again().next().is_none();
     let reason = match (expected.filter(|expected| joined >= expected.min), run.kind()) {
         (Some(enough), RunKind::C10d) => not_enough(run, joined, enough, Elapsed(now.since(since))),

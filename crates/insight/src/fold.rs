@@ -235,8 +235,7 @@ impl Fold<'_> {
             }
             (Role::Worker, pattern) => {
                 let run = self.enter_worker(conn);
-                // Reports of failures are looked for by who watches a group, whether it has come to that or
-                // not.
+                // Who watches a group looks for reports of failures before it has come to that.
                 let is_report = matches!(pattern, KeyPattern::AttemptLeftover(Leftover::FailureReport));
                 if is_report {
                     return;

@@ -176,8 +176,7 @@ impl Links {
         self.back.iter().filter(|(back, _)| *back == addr).map(|(_, at)| now.since(*at)).min()
     }
 
-    /// Whether a process that comes from there is behind a link that is away: whether it is there is not
-    /// known.
+    /// Whether a process is behind a link that is away, so that nobody knows whether it is there.
     pub(super) fn is_away(&self, peer: SocketAddr) -> bool {
         self.away_at(peer.ip()).is_some()
     }
@@ -254,8 +253,7 @@ fn namesake(name: String, from: IpAddr, other: IpAddr, at: Timestamp) -> Finding
     Finding::new(reason, name, at)
 }
 
-/// Whether it is the relay of this pod: its name says also which of that name, and outside of Kubernetes the
-/// port.
+/// Whether it is the relay of this pod: more may follow the pod's name.
 fn is_of_pod(relay: &str, pod: &str) -> bool {
     relay == pod || pod_of(relay) == pod
 }

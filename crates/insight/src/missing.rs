@@ -86,8 +86,7 @@ pub(super) fn to_come(run: &TrackedRun, plan: &Plan, expected: Expected) -> u32 
         .fold(expected.min, u32::saturating_sub)
 }
 
-/// How many are missing at least, as far as that is known: a static node shows that there are all with lower
-/// ranks.
+/// How many are missing at least: a static node shows that there are all with lower ranks.
 pub(super) fn count_of_missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Option<u32> {
     let of_static = || {
         let dead = run.participants().filter(|node| node.is_dead()).count();

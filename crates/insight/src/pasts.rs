@@ -17,8 +17,7 @@ pub type PastRow = (Vec<u8>, Option<Past>);
 pub(super) struct Pasts {
     /// Runs that have not been seen since this server started.
     of_before: BTreeMap<RunKey, Past>,
-    /// Stores of such runs that had met. Where their agents went with the last server, their ranks have no
-    /// run's id.
+    /// Stores of such runs that had met: without agents, their ranks have no run's id.
     without_agents: BTreeSet<u16>,
     /// The runs that have a row.
     kept: BTreeSet<RunKey>,

@@ -145,12 +145,11 @@ pub(crate) enum But {
         /// Ranks whose place another process has taken.
         replaced: Names,
     },
-    /// It makes its process group for another time than those who wait for it: torch counts that in each
-    /// process.
+    /// It has made its process group more or less often than those who wait for it.
     MadeOtherwise { made: u32, asked: u32 },
     /// The one with rank 0 has no ranks for it.
     NotCounted { nodes: u32 },
-    /// Its run had ended before, and is started again.
+    /// Its run, or an attempt of it, had ended before, and is started again.
     EndedBefore(Elapsed),
     /// The key belongs to a round that is over.
     RoundOver { how: Option<String> },
@@ -170,7 +169,7 @@ impl Display for But {
                  number {asked}"
             ),
             Self::NotCounted { nodes } => write!(f, "node rank 0 counts on {}", Place::Node.count(*nodes)),
-            Self::EndedBefore(ago) => write!(f, "not seen since the run ended {ago} ago"),
+            Self::EndedBefore(ago) => write!(f, "not seen since the last attempt ended {ago} ago"),
             Self::RoundOver { how: Some(how) } => write!(f, "that round is over: {how}"),
             Self::RoundOver { how: None } => f.write_str("that was in another round, which the run has left"),
         }
@@ -193,8 +192,8 @@ impl But {
             }
             Self::NotCounted { .. } => "start every node with the same --nnodes, and a --node-rank below it",
             Self::EndedBefore(_) => {
-                "look whether it is started again: who meets anew needs all processes of the job, so start \
-                 all of them together"
+                "look whether it is started again, and what it does before it publishes (imports, locks); \
+                 who meets anew needs all processes of the job: start all of them together"
             }
             Self::RoundOver { .. } => {
                 "look why that round ended; who waits in it ends after its time-out (--rdzv-conf \

@@ -212,8 +212,7 @@ impl Passed {
     }
 }
 
-/// By address and process id: how many connections have counted themselves, and the ranks that they have
-/// told.
+/// How many connections of an address and process id have counted themselves, and their ranks.
 pub(super) type CountedRanks = HashMap<(IpAddr, u32), (usize, HashSet<u32>)>;
 
 /// What two live processes claim.

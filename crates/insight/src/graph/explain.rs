@@ -217,8 +217,9 @@ impl Graph<'_> {
             _ => (self.ended_near(run, |it| it.only_counted_itself), Names::default()),
         };
         let staying = self.staying(run, meeting, &asked.writer);
-        let replaced = meeting.replaced.iter().filter(|_| !is_static && !staying.is_empty());
-        let replaced = Names::of(replaced.map(|&rank| run.rank_label_in(meeting, rank)));
+        let replaced = run.world().replaced(meeting).into_iter();
+        let replaced = replaced.filter(|_| !is_static && !staying.is_empty());
+        let replaced = Names::of(replaced.map(|rank| run.rank_label_in(meeting, rank)));
         let is_node = matches!(asked.writer, ExpectedWriter::Node(_));
         let place = if is_node { Place::Node } else { Place::Rank };
         // Another meeting is in no bar, and an address that was dropped counts twice or not at all.
@@ -243,7 +244,7 @@ impl Graph<'_> {
             .held(&Names::of_some(waits, |conn| self.who(*conn)))
             .misses(place, &Names::of([who]), seen.clone())
             .lacks("gone too", place, &gone, Presence::Closed)
-            .lacks("not published either", place, &missing, Presence::NeverSeen)
+            .lacks("not published either", place, &missing, self.never_came(run).presence)
             .lacks("in the attempt before", place, &staying, Presence::Connected)
             .and("come in the place of another process", &replaced)
             .lacks(

@@ -68,7 +68,7 @@ fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: O
         .exists(similar)
 }
 
-/// The barrier that is waited at with this key: a BARRIER, that of torch before 2.1, whose counter is the key,
+/// The barrier that is waited at with this key: a BARRIER, that of torch before 2.1, which polls its counter,
 /// or one of `torch.distributed.elastic.utils.store`, which counts arrivals in `num_members`.
 fn barrier_of(key: &[u8], size: Option<i64>) -> Option<String> {
     if wanted(key).what == BARRIER {

@@ -17,8 +17,7 @@ use rallypoint_store::WaitView;
 
 pub(super) const WAITS_SHOWN: usize = 8;
 
-/// The connections by which ranks and agents are known, by address and process id. `None` where several are
-/// alike.
+/// The connections of ranks and agents by address and process id. `None` where several are alike.
 type Processes = HashMap<(IpAddr, u32), Option<ConnId>>;
 
 /// The waits of one store with what is needed to follow them.
@@ -88,8 +87,7 @@ impl Graph<'_> {
         (!is_copy).then_some((run, nodes))
     }
 
-    /// The meeting of a process: it may wait on another connection than the one by which it is known as a
-    /// rank.
+    /// The meeting of a process, which may wait on another connection than that of its rank.
     pub(super) fn meeting<'r>(&self, conn: ConnId, run: &'r TrackedRun) -> &'r Meeting {
         let world = run.world();
         if world.meetings().len() == 1 {

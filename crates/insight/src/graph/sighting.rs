@@ -41,8 +41,8 @@ impl Graph<'_> {
     }
 
     /// Nobody has come, as far as this server knows, since the run began.
-    fn never_came(&self, run: &TrackedRun) -> Sighting {
-        match (run.life().had_met_before, run.life().ended_before) {
+    pub(super) fn never_came(&self, run: &TrackedRun) -> Sighting {
+        match (run.life().had_met_before, run.life().ended_before.or(run.world().attempt_ended)) {
             (Some(restarted), _) => Sighting::at(Presence::NotBack, restarted),
             (None, Some(ended)) => {
                 let ago = Elapsed(self.now.since(ended));
@@ -115,8 +115,7 @@ impl Graph<'_> {
         met.is_some_and(|run| run.those(Membership::Rival).any(|rival| rival.conn == Some(conn)))
     }
 
-    /// A process that comes from there, if that is behind a link that is away: it may be dead, whatever its
-    /// relay holds.
+    /// A process behind a link that is away: it may be dead, whatever its relay holds.
     pub(super) fn away_from(&self, peer: Option<SocketAddr>) -> Option<Sighting> {
         Some(Sighting::at(Presence::Away, self.links.away_at(peer?.ip())?.since))
     }
@@ -191,8 +190,7 @@ impl Graph<'_> {
         self.away_from(node.peer).unwrap_or_else(idle)
     }
 
-    /// A node whose connection is not known. torchrun's c10d backend gives a rank only to nodes that have
-    /// come.
+    /// A node whose connection is not known. c10d gives a rank only to nodes that have come.
     pub(super) fn missed_node(&self, run: &TrackedRun, rank: u32) -> Sighting {
         if let Some(node) = run.not_again().find(|node| node.rank == Some(rank)) {
             return self.there(node).but(But::MetBefore);
@@ -306,7 +304,8 @@ impl Graph<'_> {
         };
         let present = || self.present(before.conn, run);
         if before.withdrawn {
-            let replaced = Names::of(meeting.replaced.iter().map(|&rank| run.rank_label_in(meeting, rank)));
+            let replaced = run.world().replaced(meeting).into_iter();
+            let replaced = Names::of(replaced.map(|rank| run.rank_label_in(meeting, rank)));
             return present().but(But::Dropped { replaced });
         }
         let seen = self.away_from(Some(before.peer)).unwrap_or_else(present);
@@ -314,8 +313,7 @@ impl Graph<'_> {
         if meeting.replaced.is_empty() { seen } else { seen.but(But::MetBefore) }
     }
 
-    /// A rank of a meeting in which all were there; of those who wait for it now it is not known who they
-    /// are.
+    /// A rank that has met with others than those who wait for it now.
     fn met_elsewhere(&self, run: &TrackedRun, met: &RankInfo) -> Sighting {
         let there = || self.away_from(Some(met.peer)).unwrap_or_else(|| self.present(met.conn, run));
         met.gone_as().unwrap_or_else(there).but(But::MetBefore)
@@ -400,15 +398,13 @@ impl Graph<'_> {
     }
 }
 
-/// The pods behind those that have not come: what they announced at the gate, and what their relays did
-/// since.
+/// The pods behind those that have not come: their announcements, and what their relays did since.
 impl Graph<'_> {
     fn plan(&self, run: &TrackedRun) -> Arc<Plan> {
         self.plans.of(&run.key().name(self.store.owner.as_ref()))
     }
 
-    /// The pod of a rank, if it announced itself. It has only this one: else it is not known which ranks it
-    /// has.
+    /// The pod of a rank, if it announced itself and has only this one.
     fn announced_rank(&self, run: &TrackedRun, of: &Meeting, rank: u32) -> Option<Sighting> {
         let plan = self.plan(run);
         let is_its_own = !run.has_agents() && of.size.is_some_and(|ranks| plan.is_one_rank_each(ranks));

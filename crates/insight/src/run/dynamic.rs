@@ -280,8 +280,7 @@ impl TrackedRun {
         self.found(Finding::new(reason, about, wrote.at).seen(evidence).in_round(Some(round)));
     }
 
-    /// The round has its members, of which this one came last, if it came with that: the state lists them as
-    /// they came.
+    /// The round has its members, of which this one came last, if it came with that.
     fn complete(&mut self, last: Option<usize>, now: Timestamp) {
         self.round.completed = Some(now);
         self.round.group = Some(self.members());

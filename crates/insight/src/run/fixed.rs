@@ -204,8 +204,7 @@ impl TrackedRun {
         self.nodes().any(|node| node.is_heir && node.conn == Some(conn))
     }
 
-    /// A c10d agent has come: from now on this is a run of such agents, with whom those that are there never
-    /// meet.
+    /// A c10d agent has come: those that are there never meet with such agents.
     pub(super) fn give_way(&mut self) {
         self.kind = RunKind::C10d;
         self.life.nodes.retain(|node| node.is_listed() && node.gone.is_none() && !node.finished);

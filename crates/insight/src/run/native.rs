@@ -190,8 +190,7 @@ impl TrackedRun {
         }
     }
 
-    /// Whether processes that use the store on `port` are workers of its round. Those of the last round are
-    /// not.
+    /// Whether processes that use the store on `port` are workers of its round, not of the last one.
     pub(crate) fn takes_workers_of(&self, port: u16) -> bool {
         self.native.as_ref().is_none_or(|native| native.store == Some(port))
     }

@@ -20,8 +20,7 @@ pub(crate) enum NodeId {
     Native { node: Label, info: NodeInfo, is_watched: bool },
 }
 
-/// What a node is to the round: whether it holds a place, waits for one, claims that of another, or held one
-/// last.
+/// What a node is to the round: it holds a place, waits for one, claims that of another, or held one last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Membership {
     Participant,

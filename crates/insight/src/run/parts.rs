@@ -222,8 +222,7 @@ impl TrackedRun {
         self.round.over_at.get_or_insert(at);
     }
 
-    /// The store has forgotten a run that was over: it is started again. Returns whether it begins anew with
-    /// that.
+    /// The store has forgotten a run that was over. Returns whether it begins anew with that.
     pub(crate) fn started_again(&mut self, at: Timestamp) -> bool {
         let round = &self.round;
         let has_begun = round.over_at.is_none() && round.exit_done.is_none() && round.closed.is_none();
@@ -273,8 +272,7 @@ impl TrackedRun {
         begins_anew
     }
 
-    /// Whether nodes may have arrived at its exit barrier without being seen: before the server was
-    /// restarted.
+    /// Whether nodes may have arrived at its exit barrier before the server was restarted.
     pub(crate) fn misses_exits(&self) -> bool {
         (self.round.is_of_before || self.round.follows_one_of_before) && self.round.exit_done.is_none()
     }

@@ -193,8 +193,7 @@ impl TrackedRun {
         rank.or_else(node)
     }
 
-    /// When it came to this state: that a run is over is noticed later. The native rendezvous tells it at
-    /// once.
+    /// When it came to this state: that a run is over is noticed later, but for a native one.
     fn end_of(&self, state: RunState) -> Option<Timestamp> {
         match state {
             // A round goes on when what began to gather for the next one has given up.

@@ -431,8 +431,7 @@ impl TrackedRun {
         self.round.group.map(|group| group.max(roles))
     }
 
-    /// The nodes of the round that have not finished. Whom a restarted server has not heard of may have died
-    /// meanwhile.
+    /// The nodes of the round that have not finished, and were heard of since a restart of the server.
     pub(crate) fn still_running(&self) -> impl Iterator<Item = &TrackedNode> {
         let is_heard = |node: &TrackedNode| node.conn.is_some() || !self.round.is_of_before;
         let runs = move |node: &&TrackedNode| !node.finished && node.gone.is_none() && is_heard(node);

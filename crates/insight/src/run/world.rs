@@ -43,6 +43,8 @@ pub(crate) struct World {
     past: Option<Meeting>,
     /// Worker processes that are connected.
     pub(crate) connected: Connected,
+    /// When the last of the attempt before ended.
+    pub(crate) attempt_ended: Option<Timestamp>,
     /// The world size that the agents told their workers.
     told_size: Option<u32>,
     /// The process of rank 0, which has not told its rank yet: it hosts a store, and counts first who comes.
@@ -60,8 +62,7 @@ pub(crate) struct World {
     closings: Closings,
     /// Ranks that two live processes have published: the first and the second.
     pub(crate) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
-    /// Ranks came that are prepared for other world sizes. That is told when it still is so then, as others
-    /// may leave.
+    /// Ranks came that are prepared for other world sizes. That is told if it still is so then.
     differ: Option<Differ>,
     /// Some of them came before the server was restarted. Others may have come and gone then: whether all had
     /// met is not known.
@@ -120,6 +121,7 @@ impl Default for World {
             next: 1,
             past: None,
             connected: Connected::default(),
+            attempt_ended: None,
             told_size: None,
             host: None,
             last_met: None,
@@ -140,6 +142,8 @@ impl World {
     pub(super) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo) -> Option<Timestamp> {
         let nobody_stays = !self.meetings.iter().any(|meeting| meeting.ranks.values().any(RankInfo::is_live));
         let is_next = attempt != self.attempt;
+        let is_over = is_next || self.shown().met.is_some() && self.shown().all_gone().is_some();
+        let ended = Some(self.closings.last).filter(|_| is_over && self.closings.all > 0);
         if is_next {
             self.begin(attempt);
         }
@@ -171,6 +175,7 @@ impl World {
         let begins = self.meetings[at].publish(rank, info, self.told_size) || is_next;
         if begins {
             self.connected.most = self.connected.processes();
+            self.attempt_ended = ended.or(self.attempt_ended);
             (self.meets_otherwise, self.is_of_before) = (false, false);
         }
         let at = if begins { self.unite(at, size, made_before) } else { at };
@@ -529,6 +534,11 @@ impl World {
         // Who came when these had ended is of the next job.
         let past = past.filter(|past| past.all_gone().is_some_and(|ended| meeting.gathered_at(ended)));
         met.find_map(|other| other.who_met(rank)).or_else(|| past?.who_met(rank))
+    }
+
+    /// Ranks of a meeting that come in the place of a process that has ended.
+    pub(crate) fn replaced(&self, meeting: &'_ Meeting) -> Vec<u32> {
+        meeting.replaced.iter().copied().filter(|rank| !self.claimed_twice.contains_key(rank)).collect()
     }
 
     /// As many as all that gather count on.

@@ -132,8 +132,7 @@ impl Lab {
         }
     }
 
-    /// The start gate of `run`: its pods as name, node rank, number of nodes; and those that were turned
-    /// away.
+    /// The start gate of `run`: pods by name, node rank, number of nodes; and those turned away.
     pub(super) fn gate(&mut self, run: &str, pods: &[(&str, u32, u32)], turned_away: &[(&str, u32, u32)]) {
         let mut gates = Gates::new(Duration::from_secs(30), 1000);
         for &(pod, rank, nodes) in pods.iter().chain(turned_away) {

@@ -1,5 +1,4 @@
-//! Processes that are none of a job beside it: copies, old pods, ranks of another world size, a second job,
-//! tools.
+//! Processes beside a job: copies, old pods, ranks of another world size, a second job, tools.
 
 use super::lab::Lab;
 use super::stories::{Stage as _, stories_with};

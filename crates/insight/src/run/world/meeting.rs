@@ -226,8 +226,7 @@ impl Meeting {
         true
     }
 
-    /// Nobody comes any more in the place of those who have ended, and others go on with what they had met
-    /// for.
+    /// Nobody comes in the place of those who have ended, and others go on with what they had met for.
     pub(super) fn return_to_before(&mut self) {
         let nobody_comes = !self.ranks.values().any(RankInfo::is_live);
         if !nobody_comes || !self.former.values().any(RankInfo::is_live) {
