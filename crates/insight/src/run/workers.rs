@@ -74,7 +74,8 @@ impl TrackedRun {
             let shown = world.shown();
             let is_beside =
                 shown.number != meeting.number && shown.met.is_some_and(|met| !meeting.gathered_at(met));
-            if !is_beside {
+            // All may be there again, on other connections.
+            if !is_beside && !lost.is_empty() {
                 self.tell_lost(at, lost, first);
             }
         }

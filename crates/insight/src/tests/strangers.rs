@@ -61,7 +61,7 @@ see ranks.expected=3; rank 0 of 3; pass 3; see state=running ranks.joined=3 rank
 = a process that tries again is not lost
 rank 0,1 of 3; await 0,1 2; pass 4
 for 0,1: conn 20+% 2000+% at 10.0.0.%; cancel %; leave %; ping 20+%; add 20+% init/; publish 20+%:% of 3
-rank 2 of 3; pass 8; see state=running ranks.joined=3 ranks.expected=3; errors 0
+pass 3; said lost=0; rank 2 of 3; pass 8; see state=running ranks.joined=3 ranks.expected=3; errors 0
 = those who gave up on another are told as its victims
 rank 0,1 of 3; await 0,1 2; worker 9; pass 8
 for 0,1: cancel %; leave %
