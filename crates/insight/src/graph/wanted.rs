@@ -82,9 +82,14 @@ pub(crate) fn wanted(key: &[u8]) -> Wanted {
             (AddressKind::NcclId, _) => {
                 let of = match (address.sub_group, address.member) {
                     (None, root) => format!("root {root} of all ranks"),
-                    (Some(name), 0) => {
-                        pair(name).unwrap_or_else(|| format!("the first rank of {}", group_name(name)))
-                    }
+                    (Some(name), 0) => match pair(name) {
+                        Some(("0", _)) => {
+                            let what = "the NCCL id to send and receive";
+                            return Wanted { writer: ExpectedWriter::NcclRankZero, what, ..none };
+                        }
+                        Some((low, high)) => format!("rank {low}, to send and receive with rank {high}"),
+                        None => format!("the first rank of {}", group_name(name)),
+                    },
                     (Some(name), root) => format!("root {root} of {}", group_name(name)),
                 };
                 Wanted { writer: ExpectedWriter::Group(of), what: "the NCCL id", ..none }
@@ -146,9 +151,8 @@ fn group_name(name: &[u8]) -> String {
 }
 
 /// Two ranks that send and receive have a group of their own with NCCL, whose id the lower one makes.
-fn pair(name: &[u8]) -> Option<String> {
-    let (low, high) = std::str::from_utf8(name).ok()?.split_once(':')?;
-    Some(format!("rank {low}, to send and receive with rank {high}"))
+fn pair(name: &[u8]) -> Option<(&str, &str)> {
+    std::str::from_utf8(name).ok()?.split_once(':')
 }
 
 /// The barrier of `torch.distributed` that this key belongs to: `store_based_barrier_key:NAME`, and more.

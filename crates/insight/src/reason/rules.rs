@@ -131,8 +131,8 @@ rules! {
     WorldSizesDiffer "world_sizes_differ" Error AtOnce SAME_WORLD_SIZE;
     DuplicateRank "duplicate_rank" Error AtOnce
         "give each process its own RANK and each node its own --node-rank (from 0 on), stop the process \
-         that should not be there; a second job needs its own store (--listen twice, or POST \
-         /api/v1/stores)";
+         that should not be there, and restart the others unless all had met; a second job needs its own \
+         store (--listen twice, or POST /api/v1/stores)";
     TwoJobs "two_jobs" Error AtOnce
         "give each job its own store (--listen twice, or POST /api/v1/stores), and start again what has not \
          met or fails; what are parts of one job need the same --rdzv-id, or MASTER_PORT and WORLD_SIZE";

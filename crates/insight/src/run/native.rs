@@ -8,7 +8,6 @@ use super::facts::{AtExit, Native, Over, Spare};
 use super::limits::MISSING_SHOWN;
 use super::node::{Agent, Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
-use super::world::World;
 use crate::missing::Absent as AbsentNode;
 use crate::presence::{AGENT, ANNOUNCED, CUT_OFF, DONE, FROZEN, GONE, MISSING_NODE, Place, Presence};
 use crate::reason::words::{has, have_waited};
@@ -92,7 +91,7 @@ impl TrackedRun {
         if self.native.as_ref().is_none_or(|native| native.store != store) && store.is_some() {
             let size = snapshot.nodes.iter().map(|node| node.info.local_world_size).sum::<Option<u32>>();
             let size = size.filter(|_| snapshot.state == RoundState::Complete);
-            self.life.world = World::default();
+            self.life.world = self.life.world.elsewhere();
             self.life.world.tell_size(size);
         }
         self.round.exit_done = snapshot.finished;
@@ -185,7 +184,7 @@ impl TrackedRun {
         if native.met_at.take_if(|store| *store == port).is_some() {
             native.store.take_if(|store| *store == port);
             self.round.closed_store = Some(port);
-            self.life.world = World::default();
+            self.life.world = self.life.world.elsewhere();
             self.touch();
         }
     }

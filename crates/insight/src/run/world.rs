@@ -224,6 +224,12 @@ impl World {
         at
     }
 
+    /// The next attempt, in another store.
+    pub(super) fn elsewhere(&self) -> Self {
+        let ended = Some(self.closings.last).filter(|_| self.closings.all > 0);
+        Self { attempt_ended: ended.or(self.attempt_ended), ..Self::default() }
+    }
+
     /// The next attempt begins. Who is connected stays, and what two jobs claim.
     fn begin(&mut self, attempt: Option<u32>) {
         let told = self.told_size;

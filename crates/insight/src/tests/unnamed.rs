@@ -1,5 +1,4 @@
-//! Ranks that meet without telling a rank: with NCCL rank 0 publishes an id, and the others read it; workers
-//! of RPC tell their names only.
+//! Ranks that meet without telling a rank: by an NCCL id that rank 0 publishes, or by the names of RPC.
 
 use super::stories::stories_with;
 
@@ -49,13 +48,14 @@ for 0..3: worker 10+% at 10.0.1.#; leave %
 set 10 ID nccl; get 11,12 ID; pass 60; holds ranks_ended=0; silent
 = who is absent from a sub group or a barrier is said without ranks
 worker 0..4; pass 1; set 0 ID nccl; get 1..4 ID; pass 10; wait 2,3 pg/7//cuda//7/nccl_storekey_0; leave 1
-pass 6
-said waiting
+pass 6; said waiting
 = who is absent from a sub group or a barrier is said without ranks (2)
 worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 10; wait 1 /ckpt/last_member; wait 2 /data_redy; pass 6
 said waiting_at_barrier waiting_for_key; silent
 = the id of two ranks is not that of rank 0
-worker 0..4; pass 1; set 0 ID nccl; get 1..4 ID; pass 10; wait 3 pg/cuda//1:3; pass 6; said waiting
+worker 0..4; pass 1; set 0 ID nccl; get 1..4 ID; pass 10
+wait 3 pg/cuda//1:3; wait 2 pg/cuda//0:2; pass 6
+says waiting for rank 0 (process 2000 at 10.0.0.0): connected | for the NCCL id to send and receive
 ",
     );
 }

@@ -186,6 +186,7 @@ impl Meeting {
         if is_holder && self.former.get(&rank).is_some_and(RankInfo::is_live) {
             // A copy has ended. The rank is there, but for its address.
             self.ranks.remove(&rank);
+            self.replaced.remove(&rank);
         } else if is_holder && !is_cut_off && self.lost.len() < MOST_LOST {
             // Another may take its place before it is told.
             self.lost.push(Lost { rank, closed, gave_up });
