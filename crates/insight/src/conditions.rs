@@ -88,7 +88,8 @@ fn left_over(
     let fewer = redundant && nodes.iter().all(|node| node.asks_not_for == Some(group));
     let asked = if fewer { "; asked for fewer nodes" } else { "" };
     let beside = if is_restarting { "for the round after one" } else { "beside a complete round" };
-    let is_spare = dead.peek().is_some() || redundant && !fewer;
+    let get_a_place = dead.peek().is_some();
+    let is_spare = get_a_place || redundant && !fewer;
     let reason = Code::StandsBy
         .says(format!(
             "{left_over} {} {waited} {beside} of {}{asked}",
@@ -102,7 +103,7 @@ fn left_over(
             "look at those that are gone: the next round begins when torch has taken them out, 15 s after \
              their last heartbeats, and waits for as many nodes as --nnodes says",
         )
-    } else if is_spare && !redundant {
+    } else if get_a_place {
         reason.look_at(
             "they get the places of those that are gone when torch has taken these out of the round, 15 s \
              after their last heartbeats",

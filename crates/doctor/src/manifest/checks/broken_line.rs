@@ -7,7 +7,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "broken-line",
     sees: "FAIL: a blank or a comment behind the `\\` at the end of a line, no `\\` at all, or a line with a \
-           comment, or none, between the flags: torchrun does not get what follows",
+           comment, or none, between the flags: torchrun does not get what follows; DOS line ends",
     examples: ["broken-line.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };
@@ -16,15 +16,24 @@ fn find(manifests: &Manifests) -> Vec<Check> {
     // A script that nothing starts is read as well.
     let of_map = |object: &Object| {
         let texts = || object.value.get("data").into_iter().filter_map(Value::as_object).flatten();
-        let mut scripts = texts().filter_map(|(_, text)| text.as_str()).filter(|text| text.starts_with("#!"));
-        Some(check(scripts.find_map(broken)?).at(object.place("-")))
+        let scripts = texts().filter_map(|(_, text)| text.as_str()).filter(|text| text.starts_with("#!"));
+        let alone = object.script().filter(|_| manifests.of_object(object.number).next().is_none());
+        Some(check(scripts.chain(alone).find_map(broken)?).at(object.place("-")))
     };
     let of_container = |(pods, container): (&Pods, &Container)| {
         let found = container.texts().find_map(broken).map(check).or_else(|| unjoined(container))?;
         Some(found.at(pods.at(&container.at("command"))))
     };
-    let maps = manifests.objects.iter().filter_map(of_map);
+    let maps = manifests.objects.iter().filter_map(|object| of_map(object).or_else(|| of_dos(object)));
     maps.chain(manifests.containers().filter_map(of_container)).collect()
+}
+
+fn of_dos(object: &Object) -> Option<Check> {
+    let (dos, others): (Vec<&str>, Vec<&str>) =
+        object.script()?.split('\n').filter(|line| !line.is_empty()).partition(|line| line.ends_with('\r'));
+    let evidence = "the lines end as in DOS: a shell takes the carriage return for a part of the last word";
+    let check = Check::fail(evidence, "dos2unix, or `sed -i 's/\\r$//'`").at(object.place("-"));
+    (dos.len() > 2 && others.len() < 2).then_some(check)
 }
 
 fn check((number, why, lost): (usize, &str, &str)) -> Check {
@@ -67,6 +76,9 @@ fn broken(text: &str) -> Option<(usize, &'static str, &str)> {
         };
         let lost = next.find(|line| !is_remark(line) && !is_empty(line))?;
         let is_script = lost.starts_with([' ', '\t']) && lost.split_whitespace().next()?.contains(".py");
-        (lost.trim_start().starts_with('-') || is_script).then_some((number, why, lost))
+        let starts =
+            |program: &&str| matches!(*program, "srun" | "jsrun" | "mpirun" | "mpiexec" | "torchrun");
+        let is_start = blank && line.split_whitespace().next().as_ref().is_some_and(starts);
+        (lost.trim_start().starts_with('-') || is_script || is_start).then_some((number, why, lost))
     })
 }

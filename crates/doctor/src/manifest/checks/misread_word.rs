@@ -9,13 +9,13 @@ pub(super) const RULE: Rule = Rule {
     id: "misread-word",
     sees: "FAIL: `torchrun \"$ARGS\"`, `torchrun \"${ARGS[*]}\"`; `command: [\"torchrun --nnodes=2\"]`; \
            `command: [bash, -c, torchrun, --nnodes=2]`, `command: [sh, torchrun]`; `–nnodes=2` with a dash \
-           from a text; `srun NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, python, t.py]`, `MASTER_ADDR = \
-           $HEAD`; `accelerate launch --zero3_init_flag train.py`, `--multi_gpu true train.py`. WARN: \
-           `lrs=(0.1, 0.2)`, `nodes_array=(\"$nodes\")`",
+           from a text; `srun NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, python, t.py]`, `MASTER_ADDR \
+           = $HEAD`; `accelerate launch --zero3_init_flag train.py`, `--multi_gpu true train.py`, \
+           `--master_addr` twice. WARN: `lrs=(0.1, 0.2)`, `nodes_array=(\"$nodes\")`",
     examples: ["one-argument.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
         let of_words = of_list(container).or_else(|| of_launcher(container));
-        let of_flags = container.commands.iter().find_map(of_accelerate);
+        let of_flags = container.commands.iter().find_map(|it| of_accelerate(it).or_else(|| twice(it)));
         let found = [of_words, of_assignment(container), of_flags, array(container)].into_iter().flatten();
         found.map(|check| check.at(pods.at(&container.at("command")))).collect()
     }),
@@ -118,6 +118,24 @@ const WITH_VALUE: [&str; 8] = [
     "fsdp-use-orig-params", "fsdp-cpu-ram-efficient-loading", "fsdp-activation-checkpointing",
     "fsdp-forward-prefetch",
 ];
+
+/// A flag that stands twice: the last one counts.
+fn twice(command: &Command) -> Option<Check> {
+    let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
+    let at = words.iter().position(|word| is_launcher(word))?;
+    // Behind the script are arguments of its own.
+    let end = words.iter().position(|word| word.contains(".py")).unwrap_or(words.len());
+    let mut seen = std::collections::BTreeMap::new();
+    words.get(at..end)?.windows(2).find_map(|two| {
+        let (flag, value) = two[0].split_once('=').unwrap_or((&two[0], &two[1]));
+        let is_of_all = ["--master", "--nnodes", "--node", "--nproc", "--rdzv", "--num_", "--machine_rank"];
+        let name = flag.replace('-', "_");
+        is_of_all.iter().any(|own| flag.starts_with(own)).then_some(())?;
+        let before = seen.insert(name, value.to_owned()).filter(|before| before != value)?;
+        let evidence = format!("`{flag}` stands twice, with {before} and {value}: the last one counts");
+        Some(Check::fail(evidence, format!("{flag} once")))
+    })
+}
 
 /// accelerate has flags that look like switches and take a word, and switches that take none. With the other
 /// form it starts another program than the training.

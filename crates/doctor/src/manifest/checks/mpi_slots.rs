@@ -8,7 +8,7 @@ use crate::manifest::objects::scalar;
 pub(super) const RULE: Rule = Rule {
     id: "mpi-slots",
     sees: "FAIL: `mpirun -np 16` in an MPIJob of 2 Workers with 4 slots each; `deepspeed --hostfile` with a \
-           file of hosts without `slots=`",
+           file of hosts without `slots=`. WARN: `-np 4` there",
     examples: ["mpi-slots.yaml", "good-mpijob.yaml"],
     find: Find::Pods(|manifests, pods| {
         let commands = pods.containers.iter().flat_map(|own| own.commands.iter().map(move |it| (own, it)));
@@ -42,6 +42,20 @@ fn find(manifests: &Manifests, pods: &Pods, container: &Container, command: &Com
     let slots: u64 = field("slotsPerWorker").map_or(Some("1".into()), scalar)?.parse().ok()?;
     let runs = field("runLauncherAsWorker") == Some(&Value::Bool(true));
     let all = workers.saturating_add(u64::from(runs)).saturating_mul(slots);
+    let each = words.iter().position(|word| matches!(word.as_str(), "-N" | "-npernode" | "--npernode"));
+    let each = each.and_then(|at| words.get(at.saturating_add(1))?.parse::<u64>().ok());
+    let is_spread =
+        words.iter().any(|word| ["map-by", "ppr", "pernode", "bynode"].iter().any(|it| word.contains(it)));
+    let each = each.or((!is_spread).then_some(slots)).filter(|each| *each > 0);
+    if let Some(used) = each.map(|each| asked.div_ceil(each)).filter(|used| *used < workers && !runs) {
+        let evidence = format!(
+            "mpirun is to start {asked} processes, which {used} of {workers} Workers hold: others are idle"
+        );
+        return Some(
+            Check::warn(evidence, format!("-np {all}, or fewer Workers"))
+                .at(pods.at(&container.at("command"))),
+        );
+    }
     (asked > all).then(|| {
         let workers = counted(workers, "Worker", "Workers");
         let evidence = format!(

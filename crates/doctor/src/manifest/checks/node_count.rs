@@ -107,6 +107,14 @@ fn of_number(call: &Call<'_>) -> Option<Check> {
     if max == 1 || possible.into_iter().flatten().any(fits) {
         return None;
     }
+    // One object a node, each in a file of its own.
+    let is_lone = total == 1 && matches!(pods.maker, Maker::Job | Maker::Pod);
+    let rank = launch.node_rank.as_ref().and_then(|rank| rank.text.literal()?.parse::<u64>().ok());
+    if let Some(rank) = rank.filter(|rank| is_lone && *rank < min) {
+        let evidence =
+            format!("this is node {rank} of {nodes} ({}), and the others are not in these files", told.by);
+        return Some(Check::warn(evidence, "give all files of the job together"));
+    }
     let then = if min > total {
         "they wait for the missing ones until the time-out"
     } else {
