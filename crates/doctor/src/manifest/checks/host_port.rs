@@ -47,8 +47,8 @@ fn find(manifests: &Manifests) -> Vec<Check> {
 
 /// With `hostNetwork` a `containerPort` is one of the node, and the scheduler gives it to one pod.
 fn crowded(pods: &Pods) -> Option<Check> {
-    let ports = pods.containers.iter().flat_map(|own| list(&own.value, "/ports"));
-    let declared = ports.filter_map(|port| port.get("containerPort")?.as_u64()).next();
+    let mut ports = pods.containers.iter().flat_map(|own| list(&own.value, "/ports"));
+    let declared = ports.find_map(|port| port.get("containerPort")?.as_u64());
     // The training operator gives one to each pod that has none.
     let port = declared.or((pods.maker == Maker::PyTorchJob).then_some(23456));
     let (count, port) = pods.count.zip(port).filter(|_| pods.on_host())?;
