@@ -362,10 +362,10 @@ impl Fold<'_> {
             }
             Some(KeyPattern::WorkerCount | KeyPattern::CheckpointAddress(_) | KeyPattern::Published)
             | None => {}
-            Some(_) => {
-                let waits = self.jobs.store(self.port).waits.values_mut();
-                let ended = waits.filter(|wait| wait.view.missing.iter().any(|missing| **missing == *key));
-                ended.for_each(|wait| wait.is_over = true);
+            Some(pattern) => {
+                if pattern == KeyPattern::AttemptLeftover(Leftover::BarrierDone) {
+                    self.jobs.store(self.port).is_written(key);
+                }
                 self.enter_worker(conn);
                 self.went_on(conn);
             }

@@ -466,6 +466,12 @@ impl StoreWatch {
         before
     }
 
+    /// The waits for `key` are over.
+    pub(super) fn is_written(&mut self, key: &[u8]) {
+        let is_for_it = |wait: &&mut Waiting| wait.view.missing.iter().any(|missing| **missing == *key);
+        self.waits.values_mut().filter(is_for_it).for_each(|wait| wait.is_over = true);
+    }
+
     /// A client that read how many have come goes on: it has counted all that it waited for.
     pub(super) fn has_counted(&mut self, conn: ConnId) {
         if self.waits.get(&conn).is_some_and(|wait| wait.view.counted.is_some()) {

@@ -19,8 +19,7 @@ use rallypoint_rendezvous::{
 };
 
 impl TrackedRun {
-    /// What the rendezvous tells, with what is known here of the time before its last restart, and of the
-    /// round before.
+    /// What the rendezvous tells, with what is known here of the time before its last restart.
     pub(crate) fn takes_fact(&mut self, mut fact: Fact, at: Timestamp) -> Finding {
         if let (What::Finished { ran, .. }, Some(completed)) = (&mut fact.what, self.round.completed) {
             *ran = at.since(completed);

@@ -64,8 +64,7 @@ pub(crate) struct TrackedNode {
     pub(crate) membership: Membership,
     /// Since when it has been there. Native: when it came, with a place or without one.
     pub(crate) membership_since: Timestamp,
-    /// c10d: the round that it was in last, of which its rank is, when it is in no list of the state any
-    /// more.
+    /// c10d: the round that it was in last, of which its rank is, when no list of the state has it.
     pub(crate) round: u64,
     /// What has been seen of it since then.
     pub(super) sign: Sign,

@@ -313,8 +313,7 @@ impl TrackedRun {
     }
 }
 
-/// All connections of the run closed, and it had not finished. `first`: what ended first, where that is
-/// known.
+/// All connections of the run closed, and it had not finished. `first`: what ended first, if known.
 fn all_left(members: u32, of: Place, how: &str, first: Option<String>) -> Reason {
     let (whose, first) = (of.connections_of(members), if_some(first, |first| format!("; first: {first}")));
     Code::RunEnded

@@ -685,8 +685,7 @@ impl TrackedRun {
         self.touch();
     }
 
-    /// Its processes had met before the server was restarted, and nothing of them was in the store: they may
-    /// go on.
+    /// Its processes had met before the server was restarted, and may go on.
     pub(crate) fn had_met_before(&mut self, restarted: Timestamp) {
         self.life.had_met_before = Some(restarted);
     }

@@ -51,8 +51,7 @@ pub(crate) struct World {
     pub(crate) host: Option<ConnId>,
     /// When all of a meeting had come last: who was connected then, and told no rank, is none of them.
     pub(crate) last_met: Option<Timestamp>,
-    /// An NCCL id was published, or where a worker of RPC listens. Who meets like this does not tell its
-    /// rank.
+    /// An NCCL id was published, or where a worker of RPC listens: who meets so tells no rank.
     pub(crate) meets_otherwise: bool,
     /// Who published the NCCL id of all ranks last: rank 0, the only one of them that is known.
     pub(crate) nccl_root: Option<NcclRoot>,
@@ -403,8 +402,7 @@ impl World {
         told
     }
 
-    /// Two meetings whose ranks are there and prepared for different numbers. One of them at least has not
-    /// met.
+    /// Two meetings, one of which has not met, whose ranks are prepared for different numbers.
     fn different(&self) -> Option<(&Meeting, &Meeting)> {
         let live = || self.meetings.iter().filter(|meeting| meeting.size.is_some() && meeting.is_live());
         let newest = live().rfind(|meeting| meeting.met.is_none())?;
@@ -543,7 +541,7 @@ impl World {
     }
 
     /// Ranks of a meeting that come in the place of a process that has ended.
-    pub(crate) fn replaced(&self, meeting: &'_ Meeting) -> Vec<u32> {
+    pub(crate) fn replaced(&self, meeting: &Meeting) -> Vec<u32> {
         meeting.replaced.iter().copied().filter(|rank| !self.claimed_twice.contains_key(rank)).collect()
     }
 
@@ -602,8 +600,7 @@ impl World {
         self.meets_otherwise && self.meetings.iter().all(tells_none)
     }
 
-    /// Processes of this job that ended, the first of them first, if all of them meet without telling their
-    /// ranks.
+    /// Processes that ended, the first of them first, if all meet without telling their ranks.
     pub(crate) fn ended_unnamed(&self) -> Vec<&Evidence> {
         let ended = self.connected.ended().filter(|_| self.is_unnamed());
         let mut ended: Vec<_> = ended.map(|(_, closed)| closed).collect();
