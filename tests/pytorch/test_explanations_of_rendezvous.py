@@ -147,7 +147,7 @@ def test_a_node_is_frozen_and_killed_when_others_have_taken_it_out(rallypoint_fa
     for rank in range(3):
         job.wait_for_mark("training", rank)
     job.freeze_node(1)
-    explained(server, "lost", rf"{B} \(node rank 1\)", "2 nodes remain")
+    explained(server, "lost", rf"{B} \(node rank 1\)", "2 nodes are there")
     job.kill_node(1)
     explained(server, "lost", rf"{B} \(node rank 1\)", joined=2)
 

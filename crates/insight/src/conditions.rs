@@ -230,7 +230,6 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
     let absent: Vec<_> = seen.chain(taken_out).collect();
     let (arrived, nodes, waited) = (count(round.exit.len()), run.exit_size(), Elapsed(now.since(since)));
     let have = Place::Node.have(arrived, nodes);
-    // The first of them, and the others for less.
     let up_to = if arrived > 1 { "up to " } else { "" };
     // What had arrived before a restart of the server may not be counted.
     let nobody_lacks = absent.is_empty() && !run.misses_exits() && nodes.is_none_or(|nodes| arrived >= nodes);
@@ -247,6 +246,8 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
             "one of them counts on more nodes than have come: start every node with the same --nnodes; \
              agents wait for the others up to 300 s, and end then",
         )
+    } else if absent.iter().any(|(_, seen)| seen.presence == Presence::Closed) {
+        reason.look_at(GONE)
     } else {
         reason
     };

@@ -336,13 +336,14 @@ impl Look<'_> {
         let without_agents = self.jobs.runs.iter_mut().filter(|(_, run)| !run.has_agents());
         let found: Vec<_> =
             without_agents.filter_map(|(key, run)| Some((key.clone(), run.take_second_job()?))).collect();
-        for (key, (ranks, [first, second])) in found {
+        for (key, (ranks, rank, claims)) in found {
             let port = key.port();
             let Some(store) = port.and_then(|port| self.jobs.stores.get_mut(&port)) else { continue };
             store.clashes.retain(|clash| clash.run != key);
             let who = |conn| store.clients.get(&conn).map_or_else(|| "a process".into(), Client::label);
-            let both = Names::of([first, second].map(who));
-            let text = format!("each of {ranks} ranks is claimed by several live processes: one by {both}");
+            let both = Names::of(claims.map(who));
+            let text =
+                format!("each of {ranks} ranks is claimed by several live processes: rank {rank} by {both}");
             let reason = Code::TwoJobs.says(text).held(&both).look_at(
                 "if these are two jobs, give each its own store (--listen twice, or POST /api/v1/stores); if \
                  one process started the other (data workers), only one may make the process group",

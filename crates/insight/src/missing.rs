@@ -53,7 +53,11 @@ fn there<'p>(gate: &'p GateSnapshot, plan: &'p Plan) -> impl Iterator<Item = &'p
 
 /// Nodes that are lost, or pods whose relays are gone.
 pub(super) fn lost(run: &TrackedRun, plan: &Plan) -> u32 {
-    count(gate_of(run, plan).map_or_else(|| run.lost().count(), |_| plan.gone().len()))
+    let lost = count(gate_of(run, plan).map_or_else(|| run.lost().count(), |_| plan.gone().len()));
+    // Who leaves a closed run takes itself out of it.
+    let has_ended = run.state() == RunState::Closed && run.native().is_none() && run.joined() == 0;
+    let others = run.round().group.filter(|_| has_ended).unwrap_or_default();
+    lost.max(others.saturating_sub(count(run.round().exit.len())))
 }
 
 /// Nodes in the round, or pods at the gate.

@@ -9,7 +9,7 @@ use std::fmt::{self, Display, Formatter};
 use serde::Serialize;
 
 use crate::names::Names;
-use crate::reason::words::{all, has, if_any, if_some};
+use crate::reason::words::{all, are, has, if_any, if_some};
 pub(crate) use rallypoint_api::Presence;
 use rallypoint_protocol::ids::{Elapsed, Timestamp, counted};
 
@@ -93,12 +93,11 @@ impl Place {
         }
     }
 
-    /// `no node remains`, `3 of 4 nodes remain`.
-    pub(crate) fn remain(self, n: u32, whole: Option<u32>) -> String {
+    /// `no node is there`, `3 of 4 nodes are there`.
+    pub(crate) fn there(self, n: u32, whole: Option<u32>) -> String {
         match n {
-            0 => format!("no {} remains", self.one()),
-            1 => format!("{} remains", self.of(n, whole)),
-            _ => format!("{} remain", self.of(n, whole)),
+            0 => format!("no {} is there", self.one()),
+            n => format!("{} {} there", self.of(n, whole), are(n as usize)),
         }
     }
 }

@@ -222,7 +222,7 @@ impl Reason {
         left: u32,
         expected: Option<u32>,
     ) -> Self {
-        let text = format!("{who}: {how}; {}", of.remain(left, expected));
+        let text = format!("{who}: {how}; {}", of.there(left, expected));
         Code::Lost.says(text).joined(of, left, expected).misses(of, who, seen)
     }
 

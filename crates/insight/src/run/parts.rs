@@ -189,7 +189,7 @@ impl TrackedRun {
     }
 
     /// A second job: a live process already has each of its ranks. Reported once.
-    pub(crate) fn take_second_job(&mut self) -> Option<(u32, [ConnId; 2])> {
+    pub(crate) fn take_second_job(&mut self) -> Option<(u32, u32, [ConnId; 2])> {
         self.life.world.take_second_job()
     }
 

@@ -207,8 +207,7 @@ impl TrackedRun {
         self.left_over(Membership::WaitList).map(|node| node.name.as_str()).collect()
     }
 
-    /// The nodes of the round that are lost and have not come again, as the state has them until their
-    /// heartbeats expire.
+    /// The nodes of the round that are lost and have not come again.
     pub(crate) fn lost(&self) -> impl Iterator<Item = &TrackedNode> {
         let again = self.names_again();
         self.participants().filter(move |node| node.is_lost() && !again.contains(node.name.as_str()))
@@ -528,8 +527,7 @@ impl TrackedRun {
         }
     }
 
-    /// All that is known of it until now is of before the server was restarted: there is nothing to report of
-    /// it.
+    /// All that is known of it is of before the server was restarted: there is nothing to report.
     pub(crate) fn is_of_before(&mut self, at: Timestamp) {
         self.round.is_of_before = true;
         self.restored = Some(at);

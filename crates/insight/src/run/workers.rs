@@ -81,8 +81,7 @@ impl TrackedRun {
         }
     }
 
-    /// The rank whose process ended first of all that had met, and when. Nodes that have finished have ended
-    /// theirs well.
+    /// The rank that ended first of all that had met, and when: not of nodes that have finished.
     pub(super) fn first_ended(&self, until: Timestamp) -> Option<(String, Timestamp)> {
         let is_well = |rank| self.node_of_worker(rank).is_some_and(|node| node.finished);
         let ended = self.life.world.shown().ended_of_met();

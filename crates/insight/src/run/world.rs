@@ -295,14 +295,14 @@ impl World {
 
     /// A second job: a live process already has each of so many ranks. With a process of the first job, and
     /// the one with the same rank. Reported once.
-    pub(super) fn take_second_job(&mut self) -> Option<(u32, [ConnId; 2])> {
+    pub(super) fn take_second_job(&mut self) -> Option<(u32, u32, [ConnId; 2])> {
         let (&rank, &(first, second)) = self.claimed_twice.iter().next()?;
         let ranks = self.of(Some(rank), second).size.filter(|&ranks| ranks > 1)?;
         if !(0..ranks).all(|rank| self.claimed_twice.contains_key(&rank)) {
             return None;
         }
         self.claimed_twice.clear();
-        Some((ranks, [first, second]))
+        Some((ranks, rank, [first, second]))
     }
 
     /// The meetings of which all ranks have published their addresses since the last call.

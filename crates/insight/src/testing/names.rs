@@ -99,7 +99,7 @@ pub fn names_in(text: &str, run: Option<&str>) -> BTreeSet<String> {
 #[test]
 fn names_are_found_whatever_the_sentence() {
     let cases = [
-        ("run 2: node rank 1 (train-1) died; 3 of 4 nodes remain", "node 1, train-1"),
+        ("run 2: node rank 1 (train-1) died; 3 of 4 nodes are there", "node 1, train-1"),
         (
             "job: node 1 (train-1), rank 16 to 18: connection closed, 20 s ago",
             "node 1, rank 16, rank 17, rank 18, train-1",
