@@ -270,6 +270,13 @@ impl Graph<'_> {
         let published = Names::of_some(published, |conn| self.who(conn));
         let ended = self.ended_ranks(run, meeting);
         let others = self.not_among(run, meeting, there.iter().copied());
+        let is_barrier = matches!(&group.root, Root::At { asked, .. } if asked.what == BARRIER);
+        let are_unknown = is_barrier && !run.has_agents() && there.iter().all(|it| self.member(it).is_none());
+        let (ended, others) = if are_unknown {
+            self.outside(&there.iter().map(|wait| (None, *wait)).collect::<Vec<_>>(), *since, &[])
+        } else {
+            (ended, others)
+        };
         let nobody_lacks = others.is_empty() && ended.is_empty();
         let apart = if nobody_lacks { self.apart(&there) } else { None };
         let is_of_groups = apart.is_some() || nobody_lacks && !published.is_empty();
@@ -283,7 +290,6 @@ impl Graph<'_> {
         let waited = Elapsed(self.now.since(*since));
         let who = Names::of_some(waits, |conn| self.who(*conn));
         let reason = in_group(&what, &who, waited, &ended, &others);
-        let is_barrier = matches!(&group.root, Root::At { asked, .. } if asked.what == BARRIER);
         let arrived = if is_barrier { who } else { Names::default() };
         let reason = reason.and("have published there", &published).and("arrived", &arrived);
         if is_of_groups { reason.look_at(SAME_GROUPS) } else { reason }

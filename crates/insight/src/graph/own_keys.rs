@@ -245,7 +245,7 @@ impl Graph<'_> {
 
     /// Outside of jobs: the processes that have ended while others waited, or just before, and those that are
     /// connected and do not wait with them.
-    fn outside(
+    pub(super) fn outside(
         &self,
         waits: &[(Option<ConnId>, &Waiting)],
         since: Timestamp,

@@ -132,8 +132,7 @@ impl TrackedRun {
         }
     }
 
-    /// Reports nodes, or processes without agents, whose connections closed, or were given up, in the same
-    /// way.
+    /// Reports nodes, or processes without agents, that are gone in the same way.
     fn lose(&mut self, lost: Vec<Dying>, left: u32, expected: Option<u32>, since: Timestamp) {
         let Some(first) = lost.first() else { return };
         let (cut_off, gave_up, in_round) = (first.is_cut_off, first.gave_up, first.in_round);

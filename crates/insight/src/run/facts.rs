@@ -116,8 +116,7 @@ pub(crate) struct LifeFacts {
     pub(super) was_cut_off: bool,
     /// Processes that gave up on others, and when: that they end then is no other's fault.
     pub(crate) gave_up: BTreeMap<ConnId, Timestamp>,
-    /// Nodes whose connections closed, and processes of a job without agents whose hosts did not answer, not
-    /// yet reported.
+    /// Nodes whose connections closed, and processes whose hosts did not answer, not yet reported.
     pub(super) dying: Vec<Dying>,
     /// Static: nodes that start their workers again, not yet reported.
     pub(super) restarting: Option<Restarting>,

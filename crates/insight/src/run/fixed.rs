@@ -90,8 +90,7 @@ impl TrackedRun {
         is_over
     }
 
-    /// Whether this is another process than the node with its rank, which has met with the others and is
-    /// there.
+    /// Whether this is another process than the node with its rank, which has met and is there.
     fn is_copy(&self, node: &TrackedNode) -> bool {
         let is_same = |other: &TrackedNode| {
             let host = |node: &TrackedNode| node.peer.map(|peer| peer.ip());

@@ -334,8 +334,7 @@ impl World {
         self.meets_otherwise = true;
     }
 
-    /// A worker's connection closed, or was cut off. Returns whether with that a process has left whose rank
-    /// nobody knows.
+    /// A worker's connection closed, or was cut off. Returns whether a process has left without a rank.
     pub(super) fn leave(
         &mut self,
         conn: ConnId,
@@ -587,8 +586,7 @@ impl World {
         self.meetings[at].take_lost(&self.connected)
     }
 
-    /// In which time so many connections or more closed last, one soon after the other, and how many of them
-    /// waited then.
+    /// In which time so many connections or more closed last, and how many of them waited then.
     pub(super) fn closed_at_once(&self, processes: u32) -> Option<(Elapsed, u32)> {
         let Closings { first, last, all, waiting } = self.closings;
         (all >= processes).then(|| (Elapsed(last.since(first)), waiting))
@@ -613,8 +611,7 @@ impl World {
         Names::of_some(self.connected.beside_group(), |(ip, pid)| format!("process {pid} at {ip}"))
     }
 
-    /// Worker processes that are connected. Where containers share addresses and process ids, at least their
-    /// ranks.
+    /// Worker processes that are connected: where containers share process ids, at least their ranks.
     pub(crate) fn processes(&self) -> u32 {
         let live: usize = self.meetings.iter().map(|meeting| meeting.live().count()).sum();
         count(self.connected.processes().max(live))

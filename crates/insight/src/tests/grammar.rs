@@ -126,8 +126,7 @@ fn a_fault_is_found() {
     }
 }
 
-/// The log keeps what was said: when the cause is seen later than the wait, that is said as well, and not for
-/// each of many.
+/// The log keeps what was said: a cause that is seen later is said as well, and not for each of many.
 #[test]
 fn that_more_have_ended_is_said_again() {
     let at = |secs| Timestamp(Duration::from_secs(secs));

@@ -84,6 +84,10 @@ nowhere not there: process 802 | not there: process 801
 rank 0,1 of 4; add 0,1 /default_pg/store_based_barrier_key:1
 30x count 0,1 /default_pg/store_based_barrier_key:1; pass 0.2
 says at the barrier `1`, which 2 have reached | new_group on all ranks
+= who has not come to torch's barrier is named without a rank
+for 0..3: come % 800+%
+for 0..3: add % init/; pass 6; wait 0 /default_pg/store_based_barrier_key:1:last_worker; pass 6
+says not there: process 801 at 10.0.0.1 (connected, asked last
 = a wait that has just begun is not said to be none
 for 1..4: come % 800+%
 wait 1 /go; pass 1.9; add 2 x; pass 0.4

@@ -70,8 +70,7 @@ fn a_round_that_counts_a_dead_node_says_so() {
     }
 }
 
-/// A node that was taken out, came back, and is frozen again: that is news, and its silence is counted from
-/// then.
+/// A node that was taken out, came back, and is frozen again: its silence is counted anew.
 #[test]
 fn a_node_that_is_silent_again_is_said_to_be() {
     let mut lab = Lab::new();

@@ -60,8 +60,7 @@ says waiting for rank 0 (process 2000 at 10.0.0.0): connected | for the NCCL id 
     );
 }
 
-/// A static run of two nodes: node 0 is at 10.77.0.10 with workers 10 and up, node 1 at 10.77.0.11 with 20
-/// and up.
+/// A static run: node 0 is at 10.77.0.10 with workers 10 and up, node 1 at 10.77.0.11 with 20 and up.
 #[test]
 fn workers_of_nodes_that_told_no_rank() {
     unnamed(

@@ -24,8 +24,7 @@ pub(crate) struct Meeting {
     pub(crate) met: Option<Timestamp>,
     /// When they met first, if the processes of the meeting before meet once more.
     pub(crate) first_met: Option<Timestamp>,
-    /// Who held a rank before: when these met last, or until the address was dropped, or another live process
-    /// published it.
+    /// Who held a rank before: until the address was dropped, or another process published it.
     pub(crate) former: BTreeMap<u32, RankInfo>,
     /// When those of `former` had met, and had met first, if none of them has come again since.
     before: Option<(Timestamp, Option<Timestamp>)>,

@@ -1,5 +1,4 @@
-//! Ranks without agents: each counts itself, publishes its address, and reads those of all others, one after
-//! the other.
+//! Ranks without agents: each counts itself, publishes its address, and reads those of all others.
 
 use proptest::prelude::*;
 
