@@ -512,7 +512,7 @@ impl Look<'_> {
         let expected = [one, other].into_iter().filter_map(|run| run.expected(&self.jobs.plan(run.key())));
         let sizes: BTreeSet<u32> = expected.map(|expected| expected.min).collect();
         let together = one.joined().saturating_add(other.joined());
-        let fit = sizes.len() == 1 && sizes.iter().all(|size| together <= *size);
+        let fit = sizes.len() < 2 && sizes.iter().all(|size| together <= *size);
         let are_of_kind = one.kind() == other.kind() && one.round().roles.is_disjoint(&other.round().roles);
         let is_one_id = ids.is_some_and(|(one, other)| one == other);
         is_one_store && is_near || (is_one_store || is_one_id) && are_of_kind && fit
