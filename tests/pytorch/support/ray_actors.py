@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -22,8 +23,11 @@ class Rank:
         return float(value)
 
 
+WORKERS = 2  # of the overlay
 ray.init(log_to_driver=False)
-workers = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+# Ray takes a job as soon as its head is there.
+while len(workers := [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]) < WORKERS:
+    time.sleep(0.2)
 places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in workers]
 ranks = [Rank.options(scheduling_strategy=place).remote() for place in places]
 print("sums", ray.get([actor.sum.remote(rank, len(ranks)) for rank, actor in enumerate(ranks)]))
