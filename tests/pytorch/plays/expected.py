@@ -13,7 +13,7 @@ WAITED = 3 + 5 + 1.5
 """Who has waited for so long has to be told why: `--explain-after` and 5 s, and what this machine needs."""
 FACT = 5 + 1.5
 BEGINS = ("run_started", "round_complete")
-GONE = r"died|ended|closed|left|gone|not heard|gave up|failed|missing|was refused|was taken|no heartbeat|frozen|away"
+GONE = r"died|ended|closed|left|gone|not heard|gave up|failed|missing|was refused|taken out|last heartbeat|in the place of|frozen|away"
 WORDS = {
     "never": r"never seen|missing|not published|more nodes? (is|are) needed|have? joined|has joined|was dropped",
     "twin": r"live processes|turned away|in the attempt before|for others before|refused|cannot join|stands? by|waits?|waited|beside"
