@@ -78,6 +78,11 @@ pub struct Command {
 }
 
 impl Command {
+    /// Its words as they are written, with what is not known of them.
+    pub fn written(&self) -> Vec<String> {
+        self.words.iter().map(ToString::to_string).collect()
+    }
+
     /// The text of a variable that the command itself gets.
     pub fn variable(&self, name: &str) -> Option<&Text> {
         text(&self.variables, name).filter(|_| !self.private.contains(name))

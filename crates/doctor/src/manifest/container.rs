@@ -139,9 +139,8 @@ impl Container {
         const VARIABLES: [&str; 5] = ["MASTER_ADDR", "PET_", "RANK", "TORCH", "WORLD_SIZE"];
         let has = |text: &str, parts: &[&str]| parts.iter().any(|part| text.contains(part));
         let is_named = |text: &str| has(text, &LIBRARIES) || has(text, &NAMES);
-        let commands: Vec<Vec<String>> = (self.commands.iter().filter(|command| !Self::is_small(command)))
-            .map(|command| command.words.iter().map(ToString::to_string).collect())
-            .collect();
+        let commands: Vec<Vec<String>> =
+            (self.commands.iter().filter(|command| !Self::is_small(command))).map(Command::written).collect();
         let code: Vec<&String> = commands.iter().filter_map(|words| python_code(words)).collect();
         if !code.is_empty() && code.len() == commands.len() {
             return code.iter().any(|code| has(code, &LIBRARIES));

@@ -75,7 +75,7 @@ fn host_and_port(told: Told) -> (Told, Option<Told>) {
 
 fn torchrun(command: &Command, at: usize) -> Option<Launch> {
     let words = &command.words;
-    let shown: Vec<String> = words.iter().map(ToString::to_string).collect();
+    let shown = command.written();
     let parsed = Torchrun::parse(&shown)?;
     let told = |flag: &'static str, names: &[&str]| {
         let Some((at, has_name)) = parsed.place(flag) else { return variable(command, names) };
@@ -144,7 +144,7 @@ pub(crate) fn flag(words: &[Text], names: &[&str]) -> Option<Told> {
 }
 
 pub(crate) fn accelerate(command: &Command, at: usize) -> Option<Launch> {
-    let plain: Vec<String> = command.words.iter().map(ToString::to_string).collect();
+    let plain = command.written();
     let entry = plain
         .iter()
         .position(|word| basename(word) == "accelerate" || word == "accelerate.commands.launch")?;
@@ -180,7 +180,7 @@ pub(crate) fn accelerate(command: &Command, at: usize) -> Option<Launch> {
 }
 
 fn deepspeed(command: &Command, at: usize) -> Option<Launch> {
-    let plain: Vec<String> = command.words.iter().map(ToString::to_string).collect();
+    let plain = command.written();
     let entry = plain.iter().position(|word| {
         matches!(basename(word), "deepspeed" | "deepspeed.launcher.runner" | "deepspeed.launcher.launch")
     })?;

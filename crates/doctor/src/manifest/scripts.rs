@@ -203,7 +203,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
     let file = |path: &str| reading.written.get(path).cloned().or_else(|| file(path));
     let (mut all, mut others, mut is_spread) = (Vec::new(), Vec::new(), script.is_empty());
     for (number, command) in script.iter().enumerate() {
-        let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
+        let words = command.written();
         let start = Start::of(&words, job);
         is_spread |= start.is_some()
             || leads_elsewhere(&words[0])

@@ -116,10 +116,10 @@ fn replica_policy(object: &Object) -> Option<Check> {
     const POLICIES: [&str; 4] = ["Always", "OnFailure", "Never", "ExitCode"];
     let mut fields = object.value.get("spec")?.as_object()?.iter();
     let (field, roles) = fields.find(|(field, _)| field.ends_with("ReplicaSpecs"))?;
-    let policies = roles.as_object()?.iter().filter_map(|(role, it)| Some((role, it.get("restartPolicy")?)));
-    let texts = policies.filter_map(|(role, policy)| Some((role, policy.as_str()?)));
+    let mut policies =
+        roles.as_object()?.iter().filter_map(|(role, it)| Some((role, it.get("restartPolicy")?.as_str()?)));
     let (role, policy) =
-        texts.into_iter().find(|(_, policy)| !POLICIES.contains(policy) && !is_placeholder(policy))?;
+        policies.find(|(_, policy)| !POLICIES.contains(policy) && !is_placeholder(policy))?;
     let evidence = format!("restartPolicy: {policy} is none that Kubernetes knows: no pod is ever made");
     let check = Check::fail(evidence, format!("restartPolicy: {}", POLICIES[1..].join(" or ")));
     Some(check.at(object.place(&format!("spec.{field}.{role}.restartPolicy"))))

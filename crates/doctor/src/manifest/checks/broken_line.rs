@@ -31,9 +31,11 @@ fn find(manifests: &Manifests) -> Vec<Check> {
 fn of_dos(object: &Object) -> Option<Check> {
     let (dos, others): (Vec<&str>, Vec<&str>) =
         object.script()?.split('\n').filter(|line| !line.is_empty()).partition(|line| line.ends_with('\r'));
-    let evidence = "the lines end as in DOS: a shell takes the carriage return for a part of the last word";
-    let check = Check::fail(evidence, "dos2unix, or `sed -i 's/\\r$//'`").at(object.place("-"));
-    (dos.len() > 2 && others.len() < 2).then_some(check)
+    (dos.len() > 2 && others.len() < 2).then(|| {
+        let evidence =
+            "the lines end as in DOS: a shell takes the carriage return for a part of the last word";
+        Check::fail(evidence, "dos2unix, or `sed -i 's/\\r$//'`").at(object.place("-"))
+    })
 }
 
 fn check((number, why, lost): (usize, &str, &str)) -> Check {

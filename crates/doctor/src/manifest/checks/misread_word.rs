@@ -58,7 +58,7 @@ fn of_launcher(container: &Container) -> Option<Check> {
         is_first && !is_value && pieces.any(is_flag)
     };
     container.commands.iter().find_map(|command| {
-        let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
+        let words = command.written();
         let at = words.iter().position(|word| is_launcher(word))?;
         // Behind the script are arguments of its own.
         let end = words.iter().position(|word| word.contains(".py")).unwrap_or(words.len());
@@ -121,7 +121,7 @@ const WITH_VALUE: [&str; 8] = [
 
 /// A flag that stands twice: the last one counts.
 fn twice(command: &Command) -> Option<Check> {
-    let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
+    let words = command.written();
     let at = words.iter().position(|word| is_launcher(word))?;
     // Behind the script are arguments of its own.
     let end = words.iter().position(|word| word.contains(".py")).unwrap_or(words.len());

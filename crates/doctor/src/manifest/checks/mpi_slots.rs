@@ -20,7 +20,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(manifests: &Manifests, pods: &Pods, container: &Container, command: &Command) -> Option<Check> {
-    let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
+    let words = command.written();
     let is_mpirun = matches!(basename(words.first()?), "mpirun" | "mpiexec" | "orterun");
     // Other implementations do not count, and another file of hosts may have more.
     let is_other = |word: &String| {

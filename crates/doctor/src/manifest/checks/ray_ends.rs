@@ -18,7 +18,7 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
         return None;
     }
     let starts = |command: &&Command| {
-        let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
+        let words = command.written();
         starts_ray(&words) && !words.iter().any(|word| word.starts_with("--block") || word.starts_with('$'))
     };
     let is_srun = |command: &&Command| command.words[0].to_string() == "srun";

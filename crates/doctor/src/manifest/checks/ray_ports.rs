@@ -28,7 +28,7 @@ fn of_object(object: &Object) -> Option<Check> {
 }
 
 fn of_command(command: &Command) -> Option<Check> {
-    let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
+    let words = command.written();
     // An unknown word may be any flag.
     (starts_ray(&words) && !words.iter().any(|word| word.starts_with('$'))).then_some(())?;
     clash(|name| Some(flag(&command.words, &[name])?.text.to_string()))

@@ -19,7 +19,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
             && command.moment != launch.command.moment
             && command.words.get(1).and_then(Text::literal) != Some("infinity")
     })?;
-    let words: Vec<String> = sleep.words.iter().map(ToString::to_string).collect();
+    let words = sleep.written();
     several.then(|| {
         let check = Check::warn(
             format!("`{}` hopes that the others are up by then", words.join(" ")),

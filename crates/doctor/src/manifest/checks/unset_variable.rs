@@ -73,12 +73,13 @@ fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Ch
              starts the script has set it",
             told.by
         );
-        if let Some(near) = near {
-            return Some(Check::warn(evidence, format!("${near}")).at(pods.at(&container.at("command"))));
-        }
         let master = "MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)";
         let is_master = name == "MASTER_ADDR" && pods.step.usual == Some("srun");
-        let remedy = if is_master { master.to_owned() } else { format!("{name}=…, in the script") };
+        let remedy = match near {
+            Some(near) => format!("${near}"),
+            None if is_master => master.to_owned(),
+            None => format!("{name}=…, in the script"),
+        };
         Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))
     })
 }
