@@ -126,8 +126,11 @@ fn twice(command: &Command) -> Option<Check> {
     // Behind the script are arguments of its own.
     let end = words.iter().position(|word| word.contains(".py")).unwrap_or(words.len());
     let mut seen = std::collections::BTreeMap::new();
-    words.get(at..end)?.windows(2).find_map(|two| {
-        let (flag, value) = two[0].split_once('=').unwrap_or((&two[0], &two[1]));
+    (at..end).find_map(|at| {
+        let (flag, value) = match words[at].split_once('=') {
+            Some(parts) => parts,
+            None => (words[at].as_str(), words.get(at.saturating_add(1))?.as_str()),
+        };
         let is_of_all = ["--master", "--nnodes", "--node", "--nproc", "--rdzv", "--num_", "--machine_rank"];
         let name = flag.replace('-', "_");
         is_of_all.iter().any(|own| flag.starts_with(own)).then_some(())?;
