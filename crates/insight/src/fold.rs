@@ -490,7 +490,7 @@ impl Fold<'_> {
     fn gave_up(&mut self, conn: ConnId, key: Box<[u8]>, waited: Duration) {
         const SHOWN: usize = 8;
         const MOST: usize = 256;
-        // The initial barrier waits in slices of 10 s. Elastic's barriers ask so who is missing.
+        // The initial barrier waits in slices of 10 s. Elastic's barriers read traces to tell who is missing.
         let is_trace = key.ends_with(b"/TRACE") || key.ends_with(b"/TRACING_GATE");
         if is_trace || matches!(classify(&key), Some(KeyPattern::AttemptLeftover(_))) {
             return;

@@ -8,7 +8,7 @@ use super::processes::Graph;
 use super::wanted::{BARRIER, ExpectedWriter, store_barrier, wanted};
 use crate::presence::{Presence, SAME_WORLD_SIZE, Sighting, Waits};
 use crate::reason::rules::RESET;
-use crate::reason::words::{SLIP, have_waited, if_some};
+use crate::reason::words::{SLIP, has, have_waited, if_some};
 use crate::reason::{Code, Finding, Names, Reason};
 use crate::run::{Meeting, RunKey, TrackedRun, read_gloo};
 use crate::watch::{Beside, Client, Passed, Poll, Waiting, process};
@@ -185,7 +185,8 @@ impl Graph<'_> {
         let run = run.and_then(|run| self.runs.get(run));
         let &(first, wait) = members.first()?;
         let number = self.store.polled.get(key).and_then(|poll| poll.number);
-        let (size, arrived) = (wait.view.barrier_size, wait.view.arrived.map(i64::from).or(number));
+        let (size, arrived) = (wait.view.barrier_size, wait.view.arrived.map(|it| it as usize));
+        let arrived = arrived.or_else(|| usize::try_from(number?).ok());
         let of_run = run.filter(|_| self.has_job()).map(|run| (run, self.meeting(first, run)));
         // Whatever their runs: they may be told apart only for a moment.
         let there: HashSet<ConnId> = waits.iter().filter_map(|(member, _)| *member).collect();
@@ -218,9 +219,7 @@ impl Graph<'_> {
             let size = size.and_then(|size| u32::try_from(size).ok());
             let of = if_some(size, |size| format!(" of {size}"));
             let waits = have_waited(who.count());
-            let reached = if_some(arrived, |arrived| {
-                format!(", which {arrived} {} reached", if arrived == 1 { "has" } else { "have" })
-            });
+            let reached = if_some(arrived, |arrived| format!(", which {arrived} {} reached", has(arrived)));
             let text = format!("{who} {waits} {waited} at {barrier}{of}{reached}");
             match wanted(key).what {
                 BARRIER => Code::Waiting.says(text).look_at(NOT_REACHED),

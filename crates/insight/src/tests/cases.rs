@@ -301,7 +301,8 @@ fn a_run_tells_where_its_debug_server_is() {
         set 0 /debug_server/rank0 http://node0:41234; pass 1; see debug_server=node0:25999
         set 0 /debug_server/rank0 http://x/@y:1; pass 1; see debug_server=null
         set 0 /debug_server/rank0 http://:1; pass 1; see debug_server=null
-        set 0 /debug_server/rank0 http://node0:41234; leave 0..2; pass 100; see debug_server=null",
+        set 0 /debug_server/rank0 http://node0:41234; pass 1; see debug_server=node0:25999; leave 0..2
+        pass 100; see debug_server=null",
     );
 }
 

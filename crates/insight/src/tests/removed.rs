@@ -1,5 +1,4 @@
-//! Nodes of torchrun's c10d backend that others take out of the round, that die in it, and those that come
-//! after them.
+//! c10d nodes that others take out of the round, that die in it, and those that come after them.
 
 use super::lab::Lab;
 use super::stories::{Stage as _, stories};
