@@ -367,7 +367,8 @@ pub struct MissingNode {
     pub rank: Option<u32>,
     /// What was seen of it last.
     pub presence: Presence,
-    /// When it was last seen. For a node that is not back: when the server was restarted.
+    /// When it was last seen. For a node that is not back: when the server was restarted, or the
+    /// last attempt ended.
     #[cfg_attr(feature = "openapi", schema(required))]
     pub last_seen: Option<f64>,
 }
@@ -376,8 +377,8 @@ pub struct MissingNode {
 /// missing node: and it has not joined this round yet), `silent` (it owes a sign of life), `away` (its
 /// relay's link is), `unreachable` (given up, as its host or link did not answer), `left` (it said so),
 /// `taken_out` (of the round, by another node), `closed` (its connection; why is not seen here), `finished`
-/// (at the exit barrier), `not_back` (since the server was restarted), or `unknown` (of a missing node: it
-/// was in the round before).
+/// (at the exit barrier), `not_back` (since the server was restarted), `not_again` (since the last attempt of
+/// the run ended), or `unknown` (of a missing node: it was in the round before).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -404,6 +405,8 @@ pub enum Presence {
     Finished,
     /// It may have been there before the server was restarted.
     NotBack,
+    /// It may have been there before the last attempt of the run ended.
+    NotAgain,
     /// It is not known which process that is, or what has become of it. Of a missing node: it was in the
     /// round before.
     Unknown,
@@ -429,6 +432,7 @@ impl Presence {
             Self::Closed => "connection closed",
             Self::Finished => "finished",
             Self::NotBack => "not seen since the server was restarted",
+            Self::NotAgain => "not seen since the last attempt ended",
             Self::Unknown => "in the round before",
         }
     }

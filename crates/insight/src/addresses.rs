@@ -88,8 +88,8 @@ fn finding(ranks: Vec<String>, may: bool, calm: bool, wrote: Vec<Evidence>, abou
     let (can, it) = (if may { "may not" } else { "cannot" }, if ranks.count() == 1 { "it" } else { "them" });
     let reason = Code::AddressUnreachable
         .says(format!("{ranks}: ranks on other hosts {can} reach {it} there"))
-        .misses(Place::Rank, &ranks, Presence::Connected);
-    let reason = if may || calm { reason.severe(Severity::Info).look_at(IF_IT_HANGS) } else { reason };
+        .misses(Place::Rank, &ranks, Presence::Connected)
+        .when(may || calm, |reason| reason.severe(Severity::Info).look_at(IF_IT_HANGS));
     Finding::new(reason, about, since).seen(wrote)
 }
 

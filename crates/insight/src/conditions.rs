@@ -240,17 +240,14 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
         .says(format!("{have} finished and waited {up_to}{waited} at the exit barrier"))
         .severe(if is_note { Severity::Info } else { Severity::Warning })
         .joined(Place::Node, arrived, nodes)
-        .lacks_each(Place::Node, absent.iter().map(|(node, seen)| (node.label(), seen.clone())));
-    let reason = if nobody_lacks {
-        reason.then("; no other node is known").look_at(
-            "one of them counts on more nodes than have come: start every node with the same --nnodes; \
-             agents wait for the others up to 300 s, and end then",
-        )
-    } else if absent.iter().any(|(_, seen)| seen.presence == Presence::Closed) {
-        reason.look_at(GONE)
-    } else {
-        reason
-    };
+        .lacks_each(Place::Node, absent.iter().map(|(node, seen)| (node.label(), seen.clone())))
+        .when(absent.iter().any(|(_, seen)| seen.presence == Presence::Closed), |reason| reason.look_at(GONE))
+        .when(nobody_lacks, |reason| {
+            reason.then("; no other node is known").look_at(
+                "one of them counts on more nodes than have come: start every node with the same --nnodes; \
+                 agents wait for the others up to 300 s, and end then",
+            )
+        });
     let seen = absent.into_iter().map(|(node, Sighting { presence, at, .. })| {
         let (seen, at) = match presence {
             Presence::Closed => (Seen::Closed, at),
@@ -343,9 +340,9 @@ fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
         )
         .joined(Place::Rank, came, world_size)
         .lacks("missing", Place::Rank, &missing, Presence::Unknown)
-        .may_be("connected, and not asking for it", beside.clone());
-    // Who is beside a job whose number nobody has told may be none of it.
-    let reason = if world_size.is_none() { reason.severe(Severity::Info) } else { reason };
+        .may_be("connected, and not asking for it", beside.clone())
+        // Who is beside a job whose number nobody has told may be none of it.
+        .when(world_size.is_none(), |reason| reason.severe(Severity::Info));
     let wrote = run.nccl_root().map(|root| root.wrote.clone());
     let lacks_some = world_size.map_or(!beside.is_empty(), |size| came < size);
     lacks_some.then(|| of_round(run, reason, since).seen(wrote))

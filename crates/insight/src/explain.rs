@@ -32,6 +32,8 @@ const UNDECIDED: Duration = Duration::from_secs(5);
 /// A client that gave up is seen to wait for the same key again within this time: waits are told each second,
 /// when they have lasted for one.
 const RETRIED: Duration = Duration::from_secs(3);
+const POLLS: &str =
+    "nothing, if the program means to poll; else look at the process that should write the key";
 /// A run that is over is shown this long.
 const OVER_SHOWN: Duration = Duration::from_hours(1);
 
@@ -242,15 +244,8 @@ impl Look<'_> {
                 .held(&who)
                 .lacks("missing", Place::Rank, &missing, Presence::Unknown)
                 .ended(&ended)
-                .others(&others);
-            let reason = if again {
-                reason.severe(Severity::Info).look_at(
-                    "nothing, if the program means to poll; else look at the process that should write the \
-                     key",
-                )
-            } else {
-                reason
-            };
+                .others(&others)
+                .when(again, |reason| reason.severe(Severity::Info).look_at(POLLS));
             let finding = Finding::new(reason, about, at).seen(evidence).in_round(wanted(&key).round);
             self.fact(Held { store: Some(port), run, finding });
         }
@@ -266,38 +261,27 @@ impl Look<'_> {
             }
         }
         for (port, mut clashes) in due {
-            let is_here = |clash: &Clash| clash.conns.iter().all(|conn| !self.is_away(port, *conn));
-            clashes.retain(is_here);
-            let kind = |clash: &Clash| match clash.claim {
-                Claim::NodeRank(_) => 0,
-                Claim::Rank(_) => 1,
-                Claim::Member(_) => 2,
-            };
-            let mut of_one: BTreeMap<(RunKey, u8), BTreeMap<Claim, Vec<Clash>>> = BTreeMap::new();
-            for clash in clashes {
-                let claims = of_one.entry((clash.run.clone(), kind(&clash))).or_default();
-                claims.entry(clash.claim.clone()).or_default().push(clash);
-            }
+            clashes.retain(|clash| clash.conns.iter().all(|conn| !self.is_away(port, *conn)));
+            clashes.sort_by(|a, b| (&a.run, &a.claim).cmp(&(&b.run, &b.claim)));
             let clients = self.jobs.stores.get(&port).map(|store| &store.clients);
             let is_there = |conn: &ConnId| clients.is_some_and(|clients| clients.contains_key(conn));
+            let are_alike = |a: &Clash, b: &Clash| a.run == b.run && a.claim.is_like(&b.claim);
             let mut found = Vec::new();
-            for ((run, _), mut claims) in of_one {
-                for clashes in claims.values_mut() {
-                    keep_live(clashes, is_there);
-                }
-                let mut all = claims.values().flatten().peekable();
+            for clashes in clashes.chunk_by(are_alike) {
+                let of_one = clashes.chunk_by(|a, b| a.claim == b.claim);
+                let mut all = of_one.flat_map(|clashes| live(clashes, is_there)).peekable();
                 let Some(&first) = all.peek() else { continue };
                 let mut who: BTreeMap<Claim, BTreeMap<ConnId, String>> = BTreeMap::new();
-                let clashes = all.flat_map(|Clash { claim, conns, names, .. }| {
-                    let named = conns.iter().copied().zip(names.clone());
-                    named.map(move |(conn, name)| (claim.clone(), conn, name))
+                let clashes = all.flat_map(|Clash { claim, conns, wrote, .. }| {
+                    let named = conns.iter().copied().zip(wrote);
+                    named.map(|(conn, wrote)| (claim.clone(), conn, wrote.who.clone()))
                 });
                 // Some were not seen: what the first wrote had been dropped before the second came.
-                for (claim, conn, name) in clashes.chain(self.claims(port, &run, &first.claim)) {
+                for (claim, conn, name) in clashes.chain(self.claims(port, &first.run, &first.claim)) {
                     who.entry(claim).or_default().entry(conn).or_insert(name);
                 }
                 let finding = duplicates(first, who, self.are_alone(first));
-                found.push(Held { store: Some(port), run: Some(run), finding });
+                found.push(Held { store: Some(port), run: Some(first.run.clone()), finding });
             }
             for held in found {
                 self.fact(held);
@@ -323,8 +307,7 @@ impl Look<'_> {
         let twice = run.world().claimed_twice.iter();
         let twice = twice.map(|(&rank, &(one, other))| (Claim::Rank(rank), [one, other]));
         let all = run.those(Membership::Rival).filter_map(of_rival).chain(twice);
-        let alike = all.filter(|(claim, _)| std::mem::discriminant(claim) == std::mem::discriminant(one));
-        let named = alike.flat_map(|(claim, conns)| {
+        let named = all.filter(|(claim, _)| claim.is_like(one)).flat_map(|(claim, conns)| {
             conns.map(|conn| (claim.clone(), conn, self.jobs.claimant(port, conn, &claim)))
         });
         named.collect()
@@ -652,15 +635,12 @@ impl Look<'_> {
     }
 }
 
-/// Keeps the clashes between processes that are there, or else the first one: a process that ended meanwhile
-/// may never have been there together with one that came since.
-fn keep_live(clashes: &mut Vec<Clash>, is_there: impl Fn(&ConnId) -> bool) {
-    let is_live = |clash: &Clash| clash.conns.iter().all(&is_there);
-    if clashes.iter().any(is_live) {
-        clashes.retain(is_live);
-    } else {
-        clashes.truncate(1);
-    }
+/// The clashes between processes that are there, or else the first one: a process that ended meanwhile may
+/// never have been there together with one that came since.
+fn live(clashes: &[Clash], is_there: impl Fn(&ConnId) -> bool) -> impl Iterator<Item = &Clash> {
+    let is_live = move |clash: &&Clash| clash.conns.iter().all(&is_there);
+    let is_none_live = !clashes.iter().any(|it| is_live(&it));
+    clashes.iter().take(usize::from(is_none_live)).chain(clashes.iter().filter(is_live))
 }
 
 /// What live processes of a run claim, all of one kind together, with who claims it.
@@ -672,7 +652,7 @@ fn duplicates(
     let about = match &first.claim {
         Claim::NodeRank(rank) => format!("node {rank}"),
         Claim::Rank(_) => String::new(),
-        Claim::Member(member) => member.clone(),
+        Claim::Member(id) | Claim::NodeId(id) => id.clone(),
     };
     let all = Names::of(known.remove(&first.claim).unwrap_or_default().into_values());
     let others = Names::of_some(known, |(claim, who)| format!("{claim} ({})", Names::of(who.into_values())));
@@ -681,6 +661,10 @@ fn duplicates(
     let is_of_group = matches!(&first.claim, Claim::Member(member) if !member.contains("://"));
     let reason = match () {
         () if is_of_group => reason.look_at(SAME_GROUPS),
+        () if matches!(first.claim, Claim::NodeId(_)) => reason.look_at(
+            "torchrun makes that id of host name and process id, and takes both for one node: give each host \
+             (container) a name of its own, or each agent its --local-addr, and restart them",
+        ),
         () if are_alone => reason.then(", each as the only rank of its group").severe(Severity::Info).look_at(
             "nothing, if each is a job of its own; else give all the same WORLD_SIZE and MASTER_ADDR, and \
              each its own RANK",

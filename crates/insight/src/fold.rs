@@ -335,7 +335,13 @@ impl Fold<'_> {
                 let run = self.key_of(run_id);
                 if part == RendezvousPart::State && run.port().is_some() {
                     let wrote = self.evidence(Seen::Wrote, conn, key);
-                    return self.wrote_state(&run, conn, &wrote, value);
+                    self.wrote_state(&run, conn, &wrote, value);
+                    let twin = self.jobs.runs.get(&run).and_then(|run| run.twin_of(conn));
+                    let Some((twin, node)) = twin else { return };
+                    if self.jobs.store(self.port).may_say(&(Some(run.clone()), node.as_bytes().into()), at) {
+                        self.clash(run, Claim::NodeId(node), [twin, conn], key);
+                    }
+                    return;
                 }
                 let told_by = self.client(conn).map(|client| (conn, client.peer, client.pid));
                 let Some(run) = self.jobs.runs.get_mut(&run) else { return };
@@ -606,13 +612,11 @@ impl Fold<'_> {
     }
 
     fn two_writers(&mut self, key: &[u8], first: ConnId, second: ConnId) {
-        const MOST: usize = 256;
         let Some(KeyPattern::Address(address)) = classify(key) else { return };
         let run = match address.run_id {
             Some(run_id) => Some(self.key_of(run_id)),
             None => self.client(first).and_then(|client| client.run.clone()),
         };
-        let wrote = [first, second].map(|conn| self.evidence(Seen::Wrote, conn, key));
         let Some(run) = run else { return };
         let claim = match address.kind {
             AddressKind::RoleInfo => Claim::NodeRank(address.node_rank()),
@@ -626,11 +630,18 @@ impl Fold<'_> {
             },
             _ => return,
         };
-        if self.jobs.store(self.port).clashes.len() < MOST {
-            let conns = [first, second];
-            let names = conns.map(|conn| self.jobs.claimant(self.port, conn, &claim));
-            let clash = Clash { at: self.at, run, claim, names, conns, wrote };
-            self.jobs.store(self.port).clashes.push(clash);
+        self.clash(run, claim, [first, second], key);
+    }
+
+    fn clash(&mut self, run: RunKey, claim: Claim, conns: [ConnId; 2], key: &[u8]) {
+        const MOST: usize = 256;
+        let wrote = conns.map(|conn| {
+            let who = self.jobs.claimant(self.port, conn, &claim);
+            Evidence { who, ..self.evidence(Seen::Wrote, conn, key) }
+        });
+        let clashes = &mut self.jobs.store(self.port).clashes;
+        if clashes.len() < MOST {
+            clashes.push(Clash { at: self.at, run, claim, conns, wrote });
         }
     }
 }

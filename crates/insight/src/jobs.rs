@@ -123,7 +123,7 @@ impl Jobs {
     pub(super) fn claimant(&self, port: u16, conn: ConnId, claim: &Claim) -> String {
         let client = self.stores.get(&port).and_then(|store| store.clients.get(&conn));
         match (claim, client) {
-            (Claim::NodeRank(_), Some(client)) => client.label(),
+            (Claim::NodeRank(_) | Claim::NodeId(_), Some(client)) => client.label(),
             _ => with_pid(self.who(port, conn), client.and_then(|client| client.pid)),
         }
     }

@@ -236,9 +236,9 @@ fn without_role<'a>(
     let is_static = run.kind() == RunKind::Static;
     let ranks = expected.filter(|_| is_static).map_or(0, |expected| expected.min);
     let lower = run.never_came().filter(|_| is_static).max().map_or(0, |rank| rank.saturating_add(1));
-    let seen = run.life().had_met_before.map_or(Presence::NeverSeen, |_| Presence::NotBack);
+    let unseen = run.unseen();
     (0..ranks.max(lower)).filter(|&rank| !run.has_come(rank)).map(move |rank| {
         let pod = plan.pod_of_rank(rank).map(|pod| pod.pod.clone());
-        known(pod.unwrap_or_else(|| format!("node {rank}")), Some(rank), seen, None)
+        known(pod.unwrap_or_else(|| format!("node {rank}")), Some(rank), unseen.presence, unseen.at)
     })
 }

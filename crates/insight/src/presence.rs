@@ -31,6 +31,7 @@ const fn look_at(presence: Presence, place: Place) -> &'static str {
         (Presence::Closed | Presence::Left, _) => GONE,
         (Presence::Finished, _) => DONE,
         (Presence::NotBack, _) => NOT_BACK,
+        (Presence::NotAgain, _) => NOT_AGAIN,
     }
 }
 
@@ -133,6 +134,8 @@ pub(crate) const GONE: &str = "look at its log and events: did it fail, was it k
 pub(crate) const NOT_BACK: &str = "those who had met before the restart and go on do not come again: restart \
                                    all processes of the job together; else look whether that one has \
                                    started, and reaches this server";
+const NOT_AGAIN: &str = "look whether it is started again, and what it does before it publishes (imports, \
+                         locks); who meets anew needs all processes of the job: start all of them together";
 
 /// Why a process does not write what others wait for, although it is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,8 +151,6 @@ pub(crate) enum But {
     MadeOtherwise { made: u32, asked: u32 },
     /// The one with rank 0 has no ranks for it.
     NotCounted { nodes: u32 },
-    /// Its run, or an attempt of it, had ended before, and is started again.
-    EndedBefore(Elapsed),
     /// The key belongs to a round that is over.
     RoundOver { how: Option<String> },
 }
@@ -168,7 +169,6 @@ impl Display for But {
                  number {asked}"
             ),
             Self::NotCounted { nodes } => write!(f, "node rank 0 counts on {}", Place::Node.count(*nodes)),
-            Self::EndedBefore(ago) => write!(f, "not seen since the last attempt ended {ago} ago"),
             Self::RoundOver { how: Some(how) } => write!(f, "that round is over: {how}"),
             Self::RoundOver { how: None } => f.write_str("that was in another round, which the run has left"),
         }
@@ -190,10 +190,6 @@ impl But {
                  of trying again in the same process"
             }
             Self::NotCounted { .. } => "start every node with the same --nnodes, and a --node-rank below it",
-            Self::EndedBefore(_) => {
-                "look whether it is started again, and what it does before it publishes (imports, locks); \
-                 who meets anew needs all processes of the job: start all of them together"
-            }
             Self::RoundOver { .. } => {
                 "look why that round ended; who waits in it ends after its time-out (--rdzv-conf \
                  read_timeout), and meets the others in the next round when it is started again"
@@ -276,19 +272,14 @@ impl Sighting {
 
     /// Whether nothing is known of it, so that all of its kind are told as one.
     pub(crate) fn is_unseen(&self) -> bool {
-        let is_unseen = matches!(self.presence, Presence::NeverSeen | Presence::NotBack);
+        let is_unseen = matches!(self.presence, Presence::NeverSeen | Presence::NotBack | Presence::NotAgain);
         let of_node = self.behind.as_ref().is_some_and(|(what, _)| what == NODE);
-        is_unseen && !of_node || self.has_ended() || !self.candidates.is_empty()
+        is_unseen && !of_node || !self.candidates.is_empty()
     }
 
     /// Whether nothing else is known of it.
     pub(crate) fn is_plain(&self) -> bool {
-        (self.but.is_none() || self.has_ended()) && self.candidates.is_empty()
-    }
-
-    /// Whether it was seen in the life of the run before this one, as all others were.
-    fn has_ended(&self) -> bool {
-        matches!(self.but, Some(But::EndedBefore(_)))
+        self.but.is_none() && self.candidates.is_empty()
     }
 
     /// Whether it may go on at any moment.

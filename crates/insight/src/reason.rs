@@ -103,6 +103,11 @@ impl Reason {
         Self { look_at, ..self }
     }
 
+    /// Changed so, if that is so.
+    pub(crate) fn when(self, is_so: bool, change: impl FnOnce(Self) -> Self) -> Self {
+        if is_so { change(self) } else { self }
+    }
+
     /// The run is its subject.
     pub(crate) fn predicate(self) -> Self {
         Self { is_predicate: true, ..self }
@@ -130,11 +135,9 @@ impl Reason {
     }
 
     /// Who is missing, and what was seen of each.
-    pub(crate) fn misses(mut self, what: Place, names: &Names, seen: impl Into<Sighting>) -> Self {
+    pub(crate) fn misses(self, what: Place, names: &Names, seen: impl Into<Sighting>) -> Self {
         let seen = seen.into();
-        let all = names.shown.iter().cloned();
-        self.facts.missing.extend(all.map(|name| Missing { what, name, seen: seen.clone() }));
-        self
+        self.misses_each(what, names.shown.iter().map(|name| (name.clone(), seen.clone())))
     }
 
     pub(crate) fn then(mut self, more: &str) -> Self {
@@ -227,10 +230,7 @@ impl Reason {
     }
 
     /// What is lost had given up on others just before: a victim, and no error.
-    pub(crate) fn of_victims(self, gave_up: bool) -> Self {
-        if !gave_up {
-            return self;
-        }
+    pub(crate) fn of_victims(self) -> Self {
         self.then("; gave up on others before").severe(Severity::Warning).look_at(
             "look at what they gave up on, and why that was not there; their own logs say no more than that",
         )

@@ -219,15 +219,25 @@ pub(super) type CountedRanks = HashMap<(IpAddr, u32), (usize, HashSet<u32>)>;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Claim {
     NodeRank(u32),
+    /// c10d: `train-1_1_0`, made of the host name and the process id.
+    NodeId(String),
     Rank(u32),
     /// `rank 1 of the sub-group 2`.
     Member(String),
+}
+
+impl Claim {
+    /// Whether both claim something of one kind.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
 }
 
 impl Display for Claim {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::NodeRank(rank) => write!(f, "node rank {rank}"),
+            Self::NodeId(node) => write!(f, "the node id {node}"),
             Self::Rank(rank) => write!(f, "rank {rank}"),
             Self::Member(member) => f.write_str(member),
         }
@@ -240,7 +250,6 @@ pub(super) struct Clash {
     pub(super) at: Timestamp,
     pub(super) run: RunKey,
     pub(super) claim: Claim,
-    pub(super) names: [String; 2],
     pub(super) conns: [ConnId; 2],
     pub(super) wrote: [Evidence; 2],
 }

@@ -244,7 +244,7 @@ impl Graph<'_> {
             .held(&Names::of_some(waits, |conn| self.who(*conn)))
             .misses(place, &Names::of([who]), seen.clone())
             .lacks("gone too", place, &gone, Presence::Closed)
-            .lacks("not published either", place, &missing, self.never_came(run).presence)
+            .lacks("not published either", place, &missing, run.unseen().presence)
             .lacks("in the attempt before", place, &staying, Presence::Connected)
             .and("come in the place of another process", &replaced)
             .lacks(
@@ -289,10 +289,10 @@ impl Graph<'_> {
         };
         let waited = Elapsed(self.now.since(*since));
         let who = Names::of_some(waits, |conn| self.who(*conn));
-        let reason = in_group(&what, &who, waited, &ended, &others);
-        let arrived = if is_barrier { who } else { Names::default() };
-        let reason = reason.and("have published there", &published).and("arrived", &arrived);
-        if is_of_groups { reason.look_at(SAME_GROUPS) } else { reason }
+        in_group(&what, &who, waited, &ended, &others)
+            .and("have published there", &published)
+            .when(is_barrier, |reason| reason.and("arrived", &who))
+            .when(is_of_groups, |reason| reason.look_at(SAME_GROUPS))
     }
 
     /// c10d: the other nodes of the round that are gone, and have not told their roles.
@@ -508,8 +508,8 @@ impl Graph<'_> {
             let silent_for = Elapsed(self.now.since(heard));
             let reason = Code::NodeSilent
                 .says(format!("{nodes}: connected, last heartbeat {silent_for} ago{out}"))
-                .misses(Place::Node, &nodes, Sighting::at(Presence::Silent, heard));
-            let reason = if is_told { reason.hold(Hold::Lasting) } else { reason };
+                .misses(Place::Node, &nodes, Sighting::at(Presence::Silent, heard))
+                .when(is_told, |reason| reason.hold(Hold::Lasting));
             let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
             Some(Finding::new(reason, about, since).seen(heard_of))
         };

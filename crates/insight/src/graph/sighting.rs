@@ -14,7 +14,7 @@ use crate::reason::words::if_some;
 use crate::run::{Meeting, Membership, RankInfo, TrackedNode, TrackedRun};
 use crate::watch::{Client, Passed, Waiting};
 use rallypoint_api::RunKind;
-use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
+use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{AddressKind, KeyPattern, RendezvousPart, classify};
 
 /// Waits are told once a second, when they have lasted for one.
@@ -38,18 +38,6 @@ impl Graph<'_> {
             let waits = if_some(key, |key| format!(" (waits for `{}`)", ShownKey(key)));
             format!("{label}{waits}")
         })
-    }
-
-    /// Nobody has come, as far as this server knows, since the run began.
-    pub(super) fn never_came(&self, run: &TrackedRun) -> Sighting {
-        match (run.life().had_met_before, run.life().ended_before.or(run.world().attempt_ended)) {
-            (Some(restarted), _) => Sighting::at(Presence::NotBack, restarted),
-            (None, Some(ended)) => {
-                let ago = Elapsed(self.now.since(ended));
-                Sighting::from(Presence::Unknown).but(But::EndedBefore(ago))
-            }
-            (None, None) => Presence::NeverSeen.into(),
-        }
     }
 
     /// A writer, if it is known which process that is.
@@ -215,7 +203,7 @@ impl Graph<'_> {
             kind => Some(self.plan(run))
                 .filter(|_| kind == RunKind::Static)
                 .and_then(|plan| self.announced(&plan, rank))
-                .unwrap_or_else(|| self.never_came(run).or_one_of(self.may_be_nodes(run))),
+                .unwrap_or_else(|| run.unseen().or_one_of(self.may_be_nodes(run))),
         }
     }
 
@@ -251,12 +239,12 @@ impl Graph<'_> {
         let candidates = self.processes_of(others);
         match gone {
             Some(gone) => gone.or_one_of(candidates),
-            None if !candidates.is_empty() => self.never_came(run).or_one_of(candidates),
+            None if !candidates.is_empty() => run.unseen().or_one_of(candidates),
             // A second store of a process that asks, or another one, as in containers with one network.
             None if alike.iter().any(|client| client.has_counted_itself || !count_themselves) => {
                 Presence::Unknown.into()
             }
-            None => self.fate_of_node(run, 0).unwrap_or_else(|| self.never_came(run)),
+            None => self.fate_of_node(run, 0).unwrap_or_else(|| run.unseen()),
         }
     }
 
@@ -295,7 +283,7 @@ impl Graph<'_> {
             }
             let gone = before.and_then(RankInfo::gone_as);
             let of_host = || self.fate_of_node(run, rank).or_else(|| self.announced_rank(run, meeting, rank));
-            let seen = gone.or_else(of_host).unwrap_or_else(|| self.never_came(run));
+            let seen = gone.or_else(of_host).unwrap_or_else(|| run.unseen());
             let host = seen.behind.as_ref().map(|(_, host)| host.presence);
             // None of the processes that are there can be of a pod that is gone.
             let is_gone = matches!(host, Some(Presence::Left | Presence::Unreachable));

@@ -63,9 +63,11 @@ impl TrackedRun {
             self.place_nodes(state, conn, now, plan, room);
         if let [at] = changed[..]
             && self.node_of(conn).is_none()
-            && self.life.nodes[at].conn.is_none()
         {
-            self.life.nodes[at].conn = Some(conn);
+            let node = &mut self.life.nodes[at];
+            // Agents write for themselves alone.
+            let of = if node.conn.is_none() { &mut node.conn } else { &mut node.twin };
+            *of = Some(conn);
         }
         self.round.let_go = untold;
         if !joined.is_empty() {
@@ -97,6 +99,12 @@ impl TrackedRun {
         self.keep_beside(&mut is_listed, conn, participants);
         let removed = self.let_go_of_unlisted(&was_in, &is_listed, conn, (round_before, now));
         self.tell_removals(&removed, round_before, conn, wrote);
+    }
+
+    /// The live agent that has written as the node of `conn` before, and that node's id.
+    pub(crate) fn twin_of(&self, conn: ConnId) -> Option<(ConnId, String)> {
+        let node = self.node_of(conn)?;
+        Some((node.twin.filter(|twin| self.agents.contains(twin))?, node.node_id()))
     }
 
     /// Another round begins, and all nodes join again.
@@ -314,23 +322,17 @@ impl TrackedRun {
     ) -> Reason {
         let took = Elapsed(at.since(started));
         let (name, after) = (last.told(), Elapsed(last.joined.since(started)));
-        let counts = if dead.is_empty() {
-            String::new()
-        } else {
-            format!("; it counts {dead}, whose connection had closed")
-        };
-        let text =
-            format!("complete: {} in {took}; last: {name} (+{after}){counts}", Place::Node.count(nodes));
+        let text = format!("complete: {} in {took}; last: {name} (+{after})", Place::Node.count(nodes));
         let reason = Code::RoundComplete.says(text).predicate().joined(Place::Node, nodes, Some(nodes));
-        let reason = reason.tally(Tally::Complete(took.0));
-        if dead.is_empty() {
-            return reason;
-        }
-        reason.severe(Severity::Error).misses(Place::Node, dead, Presence::Closed).look_at(
-            "look at the log and events of each pod whose connection had closed; what comes in its place \
-             cannot join this round, and the others wait until their time-outs: restart all agents of the \
-             job together",
-        )
+        reason.tally(Tally::Complete(took.0)).when(!dead.is_empty(), |reason| {
+            let counts = format!("; it counts {dead}, whose connection had closed");
+            let reason = reason.then(&counts).misses(Place::Node, dead, Presence::Closed);
+            reason.severe(Severity::Error).look_at(
+                "look at the log and events of each pod whose connection had closed; what comes in its place \
+                 cannot join this round, and the others wait until their time-outs: restart all agents of \
+                 the job together",
+            )
+        })
     }
 
     /// The writer of the state, as a node where it is one.

@@ -75,7 +75,11 @@ impl TrackedRun {
         let is_over = self.round.closed.is_some() || self.round.exit_done.is_some();
         let (round, completed) = (self.round.number, self.round.completed);
         let at = self.life.nodes.iter().position(|node| node.conn == Some(conn) && !node.is_rival());
-        if let Some(at) = at {
+        let twin = self.twin_of(conn);
+        if let (Some(at), Some((twin, _))) = (at, twin) {
+            let node = &mut self.life.nodes[at];
+            (node.conn, node.peer, node.twin) = (Some(twin), None, None);
+        } else if let Some(at) = at {
             // Another process that claims its rank is the node from now on.
             let has_heir = self.heir(&self.life.nodes[at]).is_some();
             let node = &mut self.life.nodes[at];
@@ -158,10 +162,10 @@ impl TrackedRun {
         let nodes = Names::of(lost.iter().map(|one| one.closed.who.clone()));
         let (about, seen) = (nodes.to_string(), Presence::gone(cut_off));
         let how = format!("{}{when}", seen.words());
-        let reason =
-            Reason::lost(of, &nodes, &how, Sighting::at(seen, since), left, expected).of_victims(gave_up);
-        let reason = if cut_off { reason } else { reason.tally(Tally::Deaths(nodes.count())) };
-        let reason = if cut_off && !gave_up { reason.look_at(CUT_OFF) } else { reason };
+        let reason = Reason::lost(of, &nodes, &how, Sighting::at(seen, since), left, expected)
+            .when(cut_off, |reason| reason.look_at(CUT_OFF))
+            .when(!cut_off, |reason| reason.tally(Tally::Deaths(nodes.count())))
+            .when(gave_up, Reason::of_victims);
         let closed = lost.into_iter().map(|one| one.closed).filter(|_| !cut_off);
         self.found(Finding::new(reason, about, since).seen(closed).in_round(Some(round)));
     }

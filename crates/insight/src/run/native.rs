@@ -356,8 +356,8 @@ impl TrackedRun {
             .misses_each(Place::Node, native.missing.iter().map(|node| (node.label(), node.seen())))
             .and("announced, and not there", &announced)
             .and("finished, and at the exit barrier of a round before", &at_exit)
-            .and("finished and left", &done);
-        let reason = if native.is_enough { reason.severe(Severity::Info) } else { reason };
+            .and("finished and left", &done)
+            .when(native.is_enough, |reason| reason.severe(Severity::Info));
         let there = self.participants().filter(|node| node.gone.is_none());
         let joins = there.map(|node| Evidence::by_name(Seen::Joined, node.told(), node.joined));
         Some(Finding::new(reason, format!("round {round}"), since).seen(joins))

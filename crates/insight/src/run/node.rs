@@ -89,6 +89,8 @@ pub(crate) struct TrackedNode {
     /// c10d: it was there when the last server ended, and none of the agents that are connected to this one
     /// can be it.
     pub(super) not_back: bool,
+    /// c10d: another agent that has written as this node.
+    pub(super) twin: Option<ConnId>,
     /// Native: nothing has come from it for so long that it is missed.
     pub(crate) is_unheard: bool,
 }
@@ -132,6 +134,7 @@ impl TrackedNode {
             is_heir: false,
             asks_not_for: None,
             not_back: false,
+            twin: None,
             is_unheard: false,
         }
     }

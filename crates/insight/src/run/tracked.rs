@@ -11,7 +11,7 @@ use super::limits::{LATE, LATEST, MOST_MOMENTS, MOST_NODES, SETTLE};
 use super::node::{Membership, NodeId, Sign, TrackedNode};
 use super::world::{Meeting, NcclRoot, World};
 use crate::expect::{Plan, short};
-use crate::presence::Place;
+use crate::presence::{Place, Presence, Sighting};
 use crate::reason::{Evidence, Finding, Names, Reason};
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
@@ -277,6 +277,15 @@ impl TrackedRun {
             && self.hosts.iter().all(tells)
             && !self.hosts.contains(&addr);
         !first_gathers && !is_apart
+    }
+
+    /// What is known of those who have not come since it began.
+    pub(crate) fn unseen(&self) -> Sighting {
+        match (self.life.had_met_before, self.life.ended_before.or(self.life.world.attempt_ended)) {
+            (Some(restarted), _) => Sighting::at(Presence::NotBack, restarted),
+            (None, Some(ended)) => Sighting::at(Presence::NotAgain, ended),
+            (None, None) => Presence::NeverSeen.into(),
+        }
     }
 
     /// Whether no process of it is connected, as far as is known.

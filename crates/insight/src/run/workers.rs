@@ -124,12 +124,11 @@ impl TrackedRun {
                  ranks of other nodes wait for them until their time-outs",
             )
             .lacks("of their nodes not published", Place::Rank, &unseen, Presence::NeverSeen)
-            .of_victims(gave_up)
-            .and("place taken by", &again);
-        // Nobody waits for it where those who had met before go on.
-        let reason =
-            if go_on { reason.then("; others had met before").severe(Severity::Warning) } else { reason };
-        let reason = if world_size.is_none() { reason.severe(Severity::Info) } else { reason };
+            .when(gave_up, Reason::of_victims)
+            .and("place taken by", &again)
+            // Nobody waits for it where those who had met before go on.
+            .when(go_on, |reason| reason.then("; others had met before").severe(Severity::Warning))
+            .when(world_size.is_none(), |reason| reason.severe(Severity::Info));
         let closed = lost.into_iter().map(|lost| lost.closed);
         self.found(Finding::new(reason, about, since).seen(closed));
     }

@@ -96,7 +96,7 @@ use Claim::{Absent, Ended, Free, Gone, Idle, Quiet, There, Unplaced};
 /// What was seen of somebody.
 fn claim_of(presence: &Value) -> Option<Claim> {
     match presence["is"].as_str()? {
-        "never_seen" => Some(Absent),
+        "never_seen" | "not_again" => Some(Absent),
         "closed" | "unreachable" => Some(Ended),
         "connected" if presence["waits"] == "nothing" => Some(Idle),
         "connected" => Some(There),

@@ -42,23 +42,23 @@ impl StateModel {
         let stamp = now.0.as_micros() as u32;
         let me = Member { conn, host: host.to_owned(), pid, stamp, rank: 0 };
         for list in [&mut self.participants, &mut self.wait_list, &mut self.redundant] {
-            list.iter_mut().filter(|member| member.conn == conn).for_each(|member| member.stamp = stamp);
+            list.iter_mut().filter(|it| it.node() == me.node()).for_each(|member| member.stamp = stamp);
         }
         for word in words.split_whitespace() {
             match word {
                 "join" => {
-                    self.remove(conn);
+                    self.remove(&me);
                     self.participants.push(me.clone());
                 }
                 "wait" => {
-                    self.remove(conn);
+                    self.remove(&me);
                     self.wait_list.push(me.clone());
                 }
                 "redundant" => {
-                    self.remove(conn);
+                    self.remove(&me);
                     self.redundant.push(me.clone());
                 }
-                "leave" => self.remove(conn),
+                "leave" => self.remove(&me),
                 "deadline" => self.deadline = true,
                 "complete" => {
                     (self.complete, self.deadline) = (true, false);
@@ -76,16 +76,20 @@ impl StateModel {
                     self.first_rank = rank[5..].parse().expect("a rank");
                 }
                 drop => {
-                    let conn = drop.strip_prefix("drop:").and_then(|n| n.parse().ok()).expect("a word");
-                    self.remove(conn);
+                    let conn: u32 = drop.strip_prefix("drop:").and_then(|n| n.parse().ok()).expect("a word");
+                    self.retain(|member| member.conn != conn);
                 }
             }
         }
     }
 
-    fn remove(&mut self, conn: u32) {
+    fn remove(&mut self, node: &Member) {
+        self.retain(|member| member.node() != node.node());
+    }
+
+    fn retain(&mut self, stays: impl Fn(&Member) -> bool) {
         for list in [&mut self.participants, &mut self.wait_list, &mut self.redundant] {
-            list.retain(|member| member.conn != conn);
+            list.retain(&stays);
         }
     }
 

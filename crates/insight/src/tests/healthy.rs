@@ -233,7 +233,7 @@ proptest! {
             lab.pass(3.0);
         }
         for n in 0..nodes {
-            lab.reach_exit(n, "job", n + 1 == nodes);
+            lab.reach_exit(n, "/torch.rendezvous.job.0", n + 1 == nodes);
             lab.pass(pass);
         }
         lab.cas(0, "job", "close");

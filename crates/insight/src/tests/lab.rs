@@ -444,18 +444,22 @@ impl Lab {
         for n in 0..nodes {
             self.set(n, &format!("{base}/torchelastic/role_info/{n}"), b"{}");
         }
-        let world = nodes * local;
-        let ranks: Vec<_> = (0..nodes)
-            .map(|n| {
-                let key = format!("{base}/torchelastic/assigned_ranks/{n}");
-                (key, format!("[{}, {world}, {}, {world}]", n * local, n * local))
-            })
-            .collect();
-        self.multi_set(0, &ranks);
+        self.hand_out_ranks(0, &base, nodes, local);
     }
 
-    pub(super) fn reach_exit(&mut self, n: u32, run: &str, is_last: bool) {
-        let base = format!("/torch.rendezvous.{run}.0/torchelastic/agent/terminal_state");
+    /// Node rank 0 gives each node so many ranks.
+    pub(super) fn hand_out_ranks(&mut self, n: u32, base: &str, nodes: u32, local: u32) {
+        let world = nodes * local;
+        let ranks = (0..nodes).map(|node| {
+            let value = format!("[{0}, {world}, {0}, {world}]", node * local);
+            (format!("{base}/torchelastic/assigned_ranks/{node}"), value)
+        });
+        self.multi_set(n, &ranks.collect::<Vec<_>>());
+    }
+
+    /// An agent arrives at the exit barrier of a round (`/torch.rendezvous.job.0`; static: `/job`).
+    pub(super) fn reach_exit(&mut self, n: u32, round: &str, is_last: bool) {
+        let base = format!("{round}/torchelastic/agent/terminal_state");
         self.add(n, &format!("{base}/num_members"), 1);
         if is_last {
             self.set(n, &format!("{base}/last_member"), b"x");
@@ -491,28 +495,6 @@ impl Lab {
     /// The agent of a static node starts its workers again.
     pub(super) fn restart_workers(&mut self, n: u32, run: &str, rank: u32) {
         self.set(n, &format!("/{run}/torchelastic/role_info/{rank}"), b"{}");
-    }
-
-    /// Node rank 0 of a static run hands out the ranks, `local` to each node.
-    pub(super) fn assign_static(&mut self, n: u32, run: &str, nodes: u32, local: u32) {
-        let world = nodes * local;
-        let ranks: Vec<_> = (0..nodes)
-            .map(|node| {
-                let value = format!("[{0}, {world}, {0}, {world}]", node * local);
-                (format!("/{run}/torchelastic/assigned_ranks/{node}"), value)
-            })
-            .collect();
-        self.multi_set(n, &ranks);
-    }
-
-    /// A static run arrives at its exit barrier.
-    pub(super) fn exit_static(&mut self, n: u32, run: &str, is_last: bool) {
-        let base = format!("/{run}/torchelastic/agent/terminal_state");
-        self.add(n, &format!("{base}/num_members"), 1);
-        if is_last {
-            self.set(n, &format!("{base}/last_member"), b"x");
-        }
-        self.wait(n, &[&format!("{base}/last_member")]);
     }
 
     /// As who hosts a job does again and again: how many have counted themselves.

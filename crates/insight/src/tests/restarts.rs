@@ -137,6 +137,9 @@ fn who_stays_or_goes_with_the_server_is_told_as_that() {
 = ranks of a static run that ended with the server are not said to have never come
 static 0..3 of 3; assign 0 3x1; pass 5; restart 1 0..3; pass 1; rank 10..12:0 of 3 at 10.0.0.1; await 10,11 2
 pass 32; static 20:0 of 3; pass 40; see missing.presence=not_back,not_back
+= who was in the run before this one is not said to have never come
+static 0..2 of 2; assign 0 2x1; pass 5; sexit 0; sexit 1 last; pass 0.5; leave 0,1; pass 10; static 20:0 of 2
+pass 40; see missing.presence=not_again
 = who dies after a restart is named as ever
 run 3; restart 60; pass 5; cas 0..3; leave 1; pass 5; said lost=1
 = nobody is said to have died whose connection ended with the server

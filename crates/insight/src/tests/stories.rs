@@ -338,13 +338,13 @@ impl Stage for Lab {
                         "first" => self.first_cas(n, run),
                         "joins" => self.joins(n, run, words),
                         "cas" => self.cas(n, run, words),
-                        "exit" => self.reach_exit(n, run, words == "last"),
+                        "exit" => self.reach_exit(n, &format!("/torch.rendezvous.{run}.0"), words == "last"),
                         "static" => self.static_node(n, run, rank, of()),
                         "assign" => {
                             let (nodes, local) = last().split_once('x').expect("nodes x local");
-                            self.assign_static(n, run, number(nodes), number(local));
+                            self.hand_out_ranks(n, &format!("/{run}"), number(nodes), number(local));
                         }
-                        "sexit" => self.exit_static(n, run, words == "last"),
+                        "sexit" => self.reach_exit(n, &format!("/{run}"), words == "last"),
                         "restarts" => self.restart_workers(n, run, rank),
                         "workers" => self.rank(100 + n, &format!("10.77.0.{}", 10 + n / 2), n, of() as usize),
                         "rank" => self.rank(n, &at(), rank, of() as usize),

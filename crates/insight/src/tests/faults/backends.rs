@@ -15,6 +15,10 @@ tells two_backends: node 0, 10.77.0.10, node1 never node_silent | have joined | 
 = c10d agents, and one of the static rendezvous with their id
 join 0..2; pass 1; static 2 of 3; pass 2; cas 0
 tells two_backends: node 2, 10.77.0.12, node0, node1 never lost:  | have joined | node rank 0: 
+= c10d: two agents have the host name and the process id of one node
+join 0; come 5 1000 at 10.78.0.10; first 5; pass 1; cas 5 join
+2x pass 4; cas 0; pass 1; cas 5
+tells duplicate_rank: node0_1000_0, 10.77.0.10, 10.78.0.10 never nnodes
 = c10d: no agent is heard of any more, though all are connected
 run 2
 2x pass 5; cas 0..2

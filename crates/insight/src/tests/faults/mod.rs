@@ -47,6 +47,6 @@ pub(super) fn static_run(lab: &mut Lab, run: &str, nodes: u32) {
         lab.static_node(n, run, n, nodes);
     }
     lab.pass(0.1);
-    lab.assign_static(0, run, nodes, 2);
+    lab.hand_out_ranks(0, &format!("/{run}"), nodes, 2);
     lab.pass(2.0);
 }

@@ -20,6 +20,11 @@ pass 60; silent
 pass 60; silent
 = c10d: a node leaves by itself before the round is complete
 join 0..3; cas 2 leave; pass 0.5; cas 2 join complete; exchange 0 3 1; pass 60; silent
+= c10d: an agent is started again with the process id that it had, before its end is seen
+come 5 1000 at 10.78.0.10; first 5; cas 5 join; pass 0.5; join 0; pass 0.5; leave 5; pass 0.5; cas 0
+joins 1 join complete; exchange 0 2 1
+9x pass 5; cas 0,1
+silent
 = a client that is of no job waits for a key of its own
 come 0 44 at 10.0.0.9; wait 0 mine; pass 60; silent
 = a static job follows a c10d job with the same id

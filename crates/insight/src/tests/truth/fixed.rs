@@ -152,7 +152,7 @@ impl Truth {
         let conn = self.now.agents[n].conn;
         self.now.exited += 1;
         self.now.done |= self.now.exited == self.nodes;
-        self.lab.exit_static(conn, RUN, self.now.done);
+        self.lab.reach_exit(conn, &format!("/{RUN}"), self.now.done);
         let agent = &mut self.now.agents[n];
         (agent.phase, agent.finished) = (Phase::AtExit, true);
     }
@@ -211,7 +211,7 @@ impl Truth {
                         self.lab.get(conn, key);
                     }
                     if rank == 0 {
-                        self.lab.assign_static(conn, RUN, self.nodes as u32, 1);
+                        self.lab.hand_out_ranks(conn, &format!("/{RUN}"), self.nodes as u32, 1);
                         (self.now.complete, self.now.again) = (true, false);
                     }
                     let agent = &mut self.now.agents[n];

@@ -176,7 +176,7 @@ function tellNode(cell) {
   const { node, absent } = cell;
   if (!node && !absent) return [cell.name, cell.state === "free" ? "may still join this round" : "nobody has told its name"];
   if (absent) {
-    const presence = { closed: "connection closed", not_back: "not seen since the server was restarted", unknown: "in the round before" };
+    const presence = { closed: "connection closed", not_back: "not seen since the server was restarted", not_again: "not seen since the last attempt ended", unknown: "in the round before" };
     return [cell.name, "missing", absent.rank === null ? "" : `rank ${absent.rank}`, presence[absent.presence] || plain(absent.presence).replaceAll("_", " "),
       absent.last_seen === null ? "" : `last seen ${elapsed(now() - absent.last_seen)} ago`].filter(Boolean);
   }
