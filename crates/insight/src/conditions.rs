@@ -97,28 +97,26 @@ fn left_over(
             Place::Node.count(group)
         ))
         .held(&left_over)
-        .lacks_each(Place::Node, staying.into_iter().chain(dead));
-    let reason = if is_spare && is_restarting {
-        reason.look_at(
-            "look at those that are gone: the next round begins when torch has taken them out, 15 s after \
-             their last heartbeats, and waits for as many nodes as --nnodes says",
-        )
-    } else if get_a_place {
-        reason.look_at(
-            "they get the places of those that are gone when torch has taken these out of the round, 15 s \
-             after their last heartbeats",
-        )
-    } else if is_spare {
-        reason
-    } else {
-        reason.severe(Severity::Warning).look_at(
-            "look at the agents that are in the round still: torch stops its workers to begin a round with \
-             all, which may take half a minute. Start every node with the same --nnodes; a second job needs \
-             another --rdzv-id",
-        )
-    };
+        .lacks_each(Place::Node, staying.into_iter().chain(dead))
+        .when(get_a_place, |reason| reason.look_at(GET_A_PLACE))
+        .when(is_spare && is_restarting, |reason| {
+            reason.look_at(
+                "look at those that are gone: the next round begins when torch has taken them out, 15 s after \
+                 their last heartbeats, and waits for as many nodes as --nnodes says",
+            )
+        })
+        .when(!is_spare, |reason| {
+            reason.severe(Severity::Warning).look_at(
+                "look at the agents that are in the round still: torch stops its workers to begin a round \
+                 with all, which may take half a minute. Start every node with the same --nnodes; a second \
+                 job needs another --rdzv-id",
+            )
+        });
     Some(Finding::new(reason, redundant.to_string(), since).seen(joined))
 }
+
+const GET_A_PLACE: &str = "they get the places of those that are gone when torch has taken these out of the \
+                           round, 15 s after their last heartbeats";
 
 /// What tells one round from the next.
 fn of_round(run: &TrackedRun, reason: Reason, since: Timestamp) -> Finding {

@@ -61,21 +61,22 @@ impl Look<'_> {
         let is_undecided = |client: &Client| {
             client.role == Role::Unknown && client.has_counted_itself && at.since(client.since) >= UNDECIDED
         };
-        let mut undecided: Vec<(u16, ConnId)> = Vec::new();
+        let mut undecided: Vec<(Timestamp, u16, ConnId)> = Vec::new();
         for store in self.jobs.stores.values() {
             let counts = |conn| store.waits.get(conn).is_some_and(|wait| wait.view.counted.is_some());
             let clients =
                 store.clients.iter().filter(|&(conn, client)| is_undecided(client) && !counts(conn));
-            undecided.extend(clients.map(|(&conn, _)| (store.port, conn)));
+            undecided.extend(clients.map(|(&conn, client)| (client.since, store.port, conn)));
         }
         // Agents that gather have no workers yet: it may be one of them.
         let gathers = |run: &TrackedRun| run.kind() == RunKind::Static && run.round().completed.is_none();
-        undecided.retain(|(port, _)| {
+        undecided.retain(|(_, port, _)| {
             let mut runs = self.jobs.runs.values().filter(|run| run.store() == Some(*port));
             !runs.any(|run| gathers(run) && !run.agents().is_empty())
         });
-        for (port, conn) in undecided {
-            Fold { jobs: self.jobs, told: self.told, port, at }.settle_worker(conn);
+        undecided.sort_unstable();
+        for (since, port, conn) in undecided {
+            Fold { jobs: self.jobs, told: self.told, port, at }.settle_worker(conn, since);
         }
     }
 
@@ -169,11 +170,9 @@ impl Look<'_> {
     fn is_detail(&self, held: &Held) -> bool {
         let run = held.run.as_ref().and_then(|key| self.jobs.runs.get(key));
         let Reason { code, severity, .. } = held.finding.reason;
-        run.filter(|_| code == Code::RunClosed && severity == Severity::Info).is_some_and(|run| {
-            // The rendezvous learns only afterwards that those at the barrier have succeeded.
-            let is_over = matches!(run.state(), RunState::Exiting | RunState::Finished);
-            is_over || !run.round().exit.is_empty()
-        })
+        let is_close = (code, severity) == (Code::RunClosed, Severity::Info);
+        // The rendezvous learns only afterwards that those at the barrier have succeeded.
+        run.is_some_and(|run| is_close && (run.state() == RunState::Finished || !run.round().exit.is_empty()))
     }
 
     fn say(&mut self, utterances: impl IntoIterator<Item = Utterance>) {
@@ -411,8 +410,8 @@ impl Look<'_> {
         self.say(utterances);
     }
 
-    /// Precedence, in one place: what another finding says with more names is not told, what waits because a
-    /// place is claimed twice has the remedy for that, and runs that may be one job are told of each other.
+    /// Precedence, in one place: what another finding says with more names is not told, who waits as processes
+    /// contradict each other has the remedy for that, and what may be one job is told of each other.
     fn uncovered(&self, mut held: Vec<Held>) -> Vec<Held> {
         let id = |run: &Option<RunKey>| run.as_ref().and_then(RunKey::id).cloned();
         let told = |code: Code| held.iter().filter(move |it| it.finding.reason.code == code);
@@ -426,8 +425,8 @@ impl Look<'_> {
             });
             let reason = &mut it.finding.reason;
             let waits = matches!(reason.code, Code::NodesMissing | Code::WaitCycle | Code::Waiting);
-            if waits && run.is_some_and(TrackedRun::is_claimed_twice) {
-                reason.look_at = Code::DuplicateRank.rule().look_at;
+            if let Some(mistake) = run.filter(|_| waits).and_then(TrackedRun::contradiction) {
+                reason.look_at = mistake.rule().look_at;
             }
             // They wait for each other in vain, and the other run has the same id.
             let by_backends = waits && of_backends.contains(&id(&it.run));

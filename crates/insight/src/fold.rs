@@ -279,12 +279,12 @@ impl Fold<'_> {
             (Role::Agent, run) | (Role::Worker, run @ Some(_)) => return run.clone(),
             _ => {}
         }
-        self.settle_worker(conn)
+        self.settle_worker(conn, self.at)
     }
 
     /// A connection that is no agent belongs to the only run whose agents use this store, or to the run
-    /// without an id.
-    pub(super) fn settle_worker(&mut self, conn: ConnId) -> Option<RunKey> {
+    /// without an id. It came then.
+    pub(super) fn settle_worker(&mut self, conn: ConnId, came: Timestamp) -> Option<RunKey> {
         let (port, at) = (self.port, self.at);
         let process = self.client(conn).and_then(|client| client.process());
         let key = self.run_of_worker(conn)?;
@@ -299,7 +299,7 @@ impl Fold<'_> {
         if !run.takes_workers_of(port) {
             return None;
         }
-        if run.worker_came(conn, process, at) {
+        if run.worker_came(conn, process, came) {
             self.told.log.forget(&key);
         }
         let client = self.client(conn)?;
@@ -338,7 +338,7 @@ impl Fold<'_> {
                     self.wrote_state(&run, conn, &wrote, value);
                     let twin = self.jobs.runs.get(&run).and_then(|run| run.twin_of(conn));
                     let Some((twin, node)) = twin else { return };
-                    if self.jobs.store(self.port).may_say(&(Some(run.clone()), node.as_bytes().into()), at) {
+                    if self.jobs.store(self.port).may_say(&(Some(run.clone()), key.into()), at) {
                         self.clash(run, Claim::NodeId(node), [twin, conn], key);
                     }
                     return;

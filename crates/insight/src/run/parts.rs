@@ -183,9 +183,12 @@ impl TrackedRun {
         }
     }
 
-    /// Whether two live processes claim one of its places.
-    pub(crate) fn is_claimed_twice(&self) -> bool {
-        self.those(Membership::Rival).next().is_some() || !self.world().claimed_twice.is_empty()
+    /// How its processes contradict each other: two claim one place, or they count on other numbers.
+    pub(crate) fn contradiction(&self) -> Option<Code> {
+        let (world, has_rival) = (self.world(), self.those(Membership::Rival).next().is_some());
+        let is_twice = has_rival || !world.claimed_twice.is_empty();
+        let differs = world.has_told_different().then_some(Code::WorldSizesDiffer);
+        if is_twice { Some(Code::DuplicateRank) } else { differs }
     }
 
     /// A second job: a live process already has each of its ranks. Reported once.

@@ -98,7 +98,7 @@ impl TrackedRun {
         if state != self.state {
             self.enter_state(state, now);
         }
-        self.round.over_at.get_or_insert(now);
+        self.round.over_at.get_or_insert(self.state_since);
     }
 
     fn enter_state(&mut self, state: RunState, now: Timestamp) {
@@ -110,7 +110,7 @@ impl TrackedRun {
         }
         self.touch();
         if state.is_over() {
-            self.round.over_at.get_or_insert(now);
+            self.round.over_at.get_or_insert(self.state_since);
         }
         if self.native.is_some() {
             // The rendezvous has said why.

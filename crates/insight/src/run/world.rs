@@ -395,7 +395,7 @@ impl World {
         if self.ended.is_none() && !self.meetings.iter().any(is_gathering) {
             self.ended = self.shown().all_ended(&self.connected);
         }
-        if self.differ.is_some_and(|differ| differ.is_told) && self.different().is_none() {
+        if self.has_told_different() && self.different().is_none() {
             self.differ = None;
         }
         told
@@ -408,6 +408,10 @@ impl World {
         let mut others = live().filter(|other| other.size != newest.size);
         let gathering = others.clone().find(|other| other.met.is_none());
         Some((gathering.or_else(|| others.next())?, newest))
+    }
+
+    pub(super) fn has_told_different(&self) -> bool {
+        self.differ.is_some_and(|differ| differ.is_told)
     }
 
     /// Ranks that disagree on the world size. Reported once.

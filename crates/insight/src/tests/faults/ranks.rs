@@ -75,6 +75,10 @@ tells store_reset: rank 0, host0, rank 1, host1 never 0 of 3 | none of 3
 = env: two of four have another WORLD_SIZE
 rank 0,1 of 4; rank 2,3 of 5
 tells world_sizes_differ: rank 0, rank 1, rank 2, rank 3
+= env: who waits as another has a smaller WORLD_SIZE has the remedy for that
+rank 0,1 of 4; rank 2,3 of 5; await 2,3 4
+tells waiting: rank 4
+says waiting for rank 4 | with the same WORLD_SIZE
 = env: ranks give up where two have not come
 gather 0,3 of 4; pass 2
 for 0,3: cancel %; leave %
@@ -279,7 +283,7 @@ nowhere within 0 s
 rank 0..4 of 4; set 0,1 pg/1//cpu//0/# gloo3; get 0 pg/1//cpu//0/1; get 1 pg/1//cpu//0/0
 set 2:1,3:2 pg/1//cpu//0/# gloo3; wait 2,3 pg/1//cpu//0/0; pass 6
 says two live processes have claimed rank 1 of the sub-group 1: rank 1 on host1 (pid 2001) and rank 2 on host2
-says (pid 2002) | make the same groups in the same order
+says (pid 2002) | make the same groups (new_group)
 says have published there: rank 0 on host0 and rank 1 on host1
 nowhere not there
 = env: a rank does not come to a group that others make
