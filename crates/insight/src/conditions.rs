@@ -101,8 +101,8 @@ fn left_over(
         .when(get_a_place, |reason| reason.look_at(GET_A_PLACE))
         .when(is_spare && is_restarting, |reason| {
             reason.look_at(
-                "look at those that are gone: the next round begins when torch has taken them out, 15 s after \
-                 their last heartbeats, and waits for as many nodes as --nnodes says",
+                "look at those that are gone: the next round begins when torch has taken them out, 15 s \
+                 after their last heartbeats, and waits for as many nodes as --nnodes says",
             )
         })
         .when(!is_spare, |reason| {

@@ -410,8 +410,8 @@ impl Look<'_> {
         self.say(utterances);
     }
 
-    /// Precedence, in one place: what another finding says with more names is not told, who waits as processes
-    /// contradict each other has the remedy for that, and what may be one job is told of each other.
+    /// Precedence, in one place: what another finding says with more names is not told, waits for those that
+    /// contradict others have the remedy for that, and what may be one job is told of each other.
     fn uncovered(&self, mut held: Vec<Held>) -> Vec<Held> {
         let id = |run: &Option<RunKey>| run.as_ref().and_then(RunKey::id).cloned();
         let told = |code: Code| held.iter().filter(move |it| it.finding.reason.code == code);

@@ -92,8 +92,8 @@ rules! {
          look at its log, and start all processes of the job again, unless they go on";
     LinkAway "link_away" Warning AtOnce AWAY;
     RanksEnded "ranks_ended" Info Soon
-        "if they were not meant to end before the others, look at their logs: a crash, a rank that they could \
-         not connect to? The store cannot tell success from a crash";
+        "if they were not meant to end before the others, look at their logs: a crash, a rank that they \
+         could not connect to? The store cannot tell success from a crash";
     AddressUnreachable "address_unreachable" Warning Soon
         "give the interface that the hosts share: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME; a host's name \
          that leads to 127.0.1.1 has that from /etc/hosts";
