@@ -1,5 +1,6 @@
 //! The files of `rallypoint doctor --manifest`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::UsageError;
@@ -7,6 +8,9 @@ use rallypoint_doctor::{Check, SCRIPTS, check_manifests, of_jobs};
 
 /// Manifests, and scripts that start jobs.
 const ENDINGS: [&str; 5] = ["yaml", "yml", "json", "sbatch", "slurm"];
+
+/// How scripts of batch systems end.
+const BATCH: [&str; 2] = ["sbatch", "slurm"];
 
 /// The names and texts of files.
 type Files = Vec<(String, String)>;
@@ -22,18 +26,73 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<(Files, Vec<Check>)> {
         let mut found = Vec::new();
         for path in files_below(path)? {
             let wrong = |error| UsageError(format!("--manifest {}: {error}", path.display()));
-            // A shell takes any bytes.
-            let text = if has_ending(&path, &SCRIPTS) {
-                String::from_utf8_lossy(&std::fs::read(&path).map_err(wrong)?).into_owned()
-            } else {
-                std::fs::read_to_string(&path).map_err(wrong)?
-            };
-            found.push((path.display().to_string(), text));
+            found.push((path.display().to_string(), read(&path).map_err(wrong)?));
         }
         files.extend(if path.is_dir() { of_jobs(found) } else { found });
     }
+    read_scripts_of(&mut files);
     let checks = check_manifests(&files);
     Ok((files, checks))
+}
+
+fn read(path: &Path) -> std::io::Result<String> {
+    // A shell takes any bytes.
+    if has_ending(path, &SCRIPTS) {
+        std::fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned())
+    } else {
+        std::fs::read_to_string(path)
+    }
+}
+
+/// Reads the scripts, too, that a script names and that are where it would find them.
+fn read_scripts_of(files: &mut Files) {
+    const MOST: usize = 64;
+    const LONGEST: u64 = 1 << 20;
+    let here = std::env::current_dir().unwrap_or_default();
+    let mut known: BTreeSet<PathBuf> =
+        files.iter().filter_map(|(file, _)| std::path::absolute(file).ok()).collect();
+    let mut next = 0;
+    while let Some((file, text)) = files.get(next) {
+        next = next.saturating_add(1);
+        let file = Path::new(file);
+        let is_script = text.starts_with("#!") || has_ending(file, &SCRIPTS) || has_ending(file, &BATCH);
+        let folders = if is_script { folders_of(file) } else { Vec::new() };
+        let is_there = |path: &PathBuf| path.metadata().is_ok_and(|it| it.is_file() && it.len() < LONGEST);
+        let found = scripts_in(text)
+            .into_iter()
+            .filter_map(|name| folders.iter().map(|folder| folder.join(name)).find(is_there));
+        for path in found.collect::<Vec<_>>() {
+            if files.len() < MOST
+                && known.insert(path.clone())
+                && let Ok(text) = read(&path)
+            {
+                files.push((path.strip_prefix(&here).unwrap_or(&path).display().to_string(), text));
+            }
+        }
+    }
+}
+
+/// The scripts that a script names: of `${DIR}/run.sh`, whose folder may be its own, the last part.
+fn scripts_in(text: &str) -> BTreeSet<&str> {
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let ends = |c: char| c.is_whitespace() || "\"'=;()|&<>`".contains(c);
+    let words = lines.flat_map(|line| line.split(ends));
+    let words = words.map(|word| match word.rsplit_once('$') {
+        Some((_, behind)) => behind.split_once('/').map_or("", |(_, rest)| rest),
+        None => word,
+    });
+    words.filter(|word| has_ending(Path::new(word), &SCRIPTS) && !word.starts_with('/')).collect()
+}
+
+/// Where a script may be started: its folder, and those above it in its repository.
+fn folders_of(file: &Path) -> Vec<PathBuf> {
+    const ABOVE: usize = 4;
+    let file = std::path::absolute(file).unwrap_or_default();
+    let mut folders: Vec<PathBuf> = file.ancestors().skip(1).take(ABOVE).map(Path::to_owned).collect();
+    if let Some(root) = folders.iter().position(|folder| folder.join(".git").exists()) {
+        folders.truncate(root.saturating_add(1));
+    }
+    folders
 }
 
 /// The file itself, or every manifest and every script in a folder, at any depth.

@@ -79,6 +79,12 @@ fn manifests_come_from_stdin_from_folders_and_from_files_of_any_name() {
     )
     .expect("written");
     assert_eq!(verdict(&checks(&["--manifest", path], &[]).0, "node-count"), "FAIL");
+    // The script of a job brings its own, as it is started in a folder above it as well.
+    std::fs::write(folder.path().join("below/other.sh"), job).expect("written");
+    for file in ["job.sh", "below/other.sh"] {
+        let (of_file, _) = checks(&["--manifest", &format!("{path}/{file}")], &[]);
+        assert_eq!(verdict(&of_file, "node-count"), "FAIL", "{file}: {of_file:#?}");
+    }
     let of_file = format!("{path}/below/a,b.yaml");
     assert_eq!(verdict(&checks(&["--manifest", &of_file], &[]).0, "node-rank"), "FAIL");
     let mut child = Command::new(env!("CARGO_BIN_EXE_rallypoint"))

@@ -35,7 +35,7 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-pub use run::{read, started};
+pub use run::{read, started, unclosed};
 pub use text::{Part, Source, Text};
 
 /// Variables by name. One that is no array has a single item.

@@ -7,7 +7,7 @@ use brush_parser::ast::{
     self, AndOr, AssignmentName, AssignmentValue, CommandPrefixOrSuffixItem as Item, CompoundCommand,
     CompoundList, IoFileRedirectTarget, IoRedirect, SeparatorOperator,
 };
-use brush_parser::{Parser, ParserOptions};
+use brush_parser::{ParseError, Parser, ParserOptions, TokenizerError};
 
 use super::choices::{self, Choices, either};
 use super::{
@@ -671,7 +671,20 @@ impl Shell<'_> {
 }
 
 /// Parses a script. A place that is to be filled in is a variable that nobody knows.
-fn parsed(text: &str) -> Result<ast::Program, brush_parser::ParseError> {
+/// A quote that nothing closes, and its line.
+pub fn unclosed(script: &str) -> Option<(char, usize)> {
+    match parsed(script) {
+        Err(ParseError::Tokenizing { inner: TokenizerError::UnterminatedSingleQuote(at), .. }) => {
+            Some(('\'', at.line))
+        }
+        Err(ParseError::Tokenizing { inner: TokenizerError::UnterminatedDoubleQuote(at), .. }) => {
+            Some(('"', at.line))
+        }
+        _ => None,
+    }
+}
+
+fn parsed(text: &str) -> Result<ast::Program, ParseError> {
     let parse = |text: &str| Parser::new(text.as_bytes(), &ParserOptions::default()).parse_program();
     let text = filled_in(text, "{{", "}}");
     parse(&text).or_else(|error| parse(&filled_in(&text, "<", ">")).map_err(|_| error))

@@ -1,13 +1,14 @@
 //! A command goes on in the next line only if the backslash is the last character. A blank or a comment
 //! behind it, or a line that is a comment, ends the command, as does one without a backslash: its other flags
-//! become a command of their own.
+//! become a command of their own. A quote that nothing closes has no end at all.
 
 use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "broken-line",
     sees: "FAIL: a blank or a comment behind the `\\` at the end of a line, no `\\` at all, or a line with a \
-           comment, or none, between the flags: torchrun does not get what follows; DOS line ends",
+           comment, or none, between the flags: torchrun does not get what follows; a quote that nothing \
+           closes; DOS line ends",
     examples: ["broken-line.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };
@@ -21,10 +22,12 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         Some(check(scripts.chain(alone).find_map(broken)?).at(object.place("-")))
     };
     let of_container = |(pods, container): (&Pods, &Container)| {
-        let found = container.texts().find_map(broken).map(check).or_else(|| unjoined(container))?;
+        let found = container.texts().find_map(broken).map(check).or_else(|| unjoined(container));
+        let found = found.or_else(|| container.texts().find_map(dangling))?;
         Some(found.at(pods.at(&container.at("command"))))
     };
-    let maps = manifests.objects.iter().filter_map(|object| of_map(object).or_else(|| of_dos(object)));
+    let of_script = |object: &Object| of_dos(object).or_else(|| of_quote(object));
+    let maps = manifests.objects.iter().filter_map(|object| of_map(object).or_else(|| of_script(object)));
     maps.chain(manifests.containers().filter_map(of_container)).collect()
 }
 
@@ -36,6 +39,13 @@ fn of_dos(object: &Object) -> Option<Check> {
             "the lines end as in DOS: a shell takes the carriage return for a part of the last word";
         Check::fail(evidence, "dos2unix, or `sed -i 's/\\r$//'`").at(object.place("-"))
     })
+}
+
+fn of_quote(object: &Object) -> Option<Check> {
+    let (quote, line) = rallypoint_shell::unclosed(object.script()?)?;
+    let evidence =
+        format!("line {line}: nothing closes this `{quote}`: the shell runs nothing of what follows");
+    Some(Check::fail(evidence, format!("a second {quote}")).at(object.place("-")))
 }
 
 fn check((number, why, lost): (usize, &str, &str)) -> Check {
@@ -57,6 +67,36 @@ fn unjoined(container: &Container) -> Option<Check> {
         (name.starts_with("--") && is_next(&name)).then_some(name)
     })?;
     let evidence = format!("`{flag}` stands where a program should: the line before has no backslash");
+    Some(Check::fail(evidence, "a backslash at the end of each line but the last of a command"))
+}
+
+/// A launcher in a line of its own, as deep as the lines of the command above it: no backslash joins them.
+fn dangling(text: &str) -> Option<Check> {
+    let deep = |line: &str| line.len().saturating_sub(line.trim_start().len());
+    let lines: Vec<&str> = text.lines().collect();
+    let ends_open = |line: &str| line.trim_end().ends_with(['\\', ';', '&', '|', '(', '{', '\'', '"']);
+    let goes_on = |at: usize| lines.get(at).is_some_and(|line| line.ends_with('\\'));
+    let at = (2..lines.len()).find(|&at| {
+        let (last, next) = (lines[at.saturating_sub(1)], lines[at]);
+        let begin = (0..at.saturating_sub(1))
+            .rev()
+            .find(|&above| !goes_on(above))
+            .map_or(0, |it| it.saturating_add(1));
+        let leads = next.split_whitespace().next().is_some_and(is_launcher);
+        let is_block =
+            last.split_whitespace().last().is_some_and(|word| matches!(word, "then" | "do" | "else"));
+        goes_on(at.saturating_sub(2))
+            && leads
+            && !is_block
+            && !ends_open(last)
+            && !last.trim().is_empty()
+            && deep(next) >= deep(last)
+            && deep(last) > deep(lines[begin])
+    })?;
+    let evidence = format!(
+        "line {at} has no backslash, and `{}` in the next line is a command of its own",
+        lines[at].trim().trim_end_matches('\\').trim_end()
+    );
     Some(Check::fail(evidence, "a backslash at the end of each line but the last of a command"))
 }
 

@@ -81,10 +81,16 @@ fn of_pods(pods: &Pods) -> Vec<Check> {
         let is_server = (has("ports") || has("readinessProbe") || has("livenessProbe"))
             && container.gpus().is_none()
             && !container.own.iter().any(|name| name.starts_with("MASTER_"));
-        let unread = !container.unread.is_empty();
+        // `broken-line` knows of quotes.
+        let is_open = |text: &str| rallypoint_shell::unclosed(text).is_some();
+        let unread = !container.unread.is_empty() && !container.texts().any(is_open);
+        // A batch script that is no shell may be anything.
+        let is_no_shell =
+            pods.step.usual.is_some() && container.unread.iter().any(|it| it.contains("no shell"));
         let is_entrypoint = pods.maker == Maker::Ray && pods.is_container;
         unread
             && (container.trains()
+                || is_no_shell
                 || is_entrypoint
                 || pods.nodes.or(pods.count) != Some(1) && !(plain && is_server))
     };

@@ -25,6 +25,7 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
 /// give it any, but rather none that differs by a letter from one that is set.
 fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Check> {
     const OF_SYSTEMS: [&str; 8] = ["SLURM", "PBS", "LSB", "OMPI_", "PMI", "PALS_", "HOST", "CUDA_"];
+    const OF_GRID_ENGINE: [&str; 5] = ["NHOSTS", "NSLOTS", "JOB_ID", "PE_HOSTFILE", "TMPDIR"];
     pods.are_tasks().then_some(())?;
     let scripts: Vec<&str> = container.texts().collect();
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -54,7 +55,8 @@ fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Ch
         Part::Unknown { written, .. } => {
             let name = written.strip_prefix('$')?.trim_start_matches('{').trim_end_matches('}');
             let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_word);
-            let is_own = !OF_SYSTEMS.iter().any(|system| name.starts_with(system));
+            let is_of_grid = pods.step.usual == Some("mpirun") && OF_GRID_ENGINE.contains(&name);
+            let is_own = !is_of_grid && !OF_SYSTEMS.iter().any(|system| name.starts_with(system));
             (is_name && is_own && is_only_read(name)).then(|| name.to_owned())
         }
         _ => None,
