@@ -7,7 +7,7 @@ use super::addresses::unreachable;
 use super::expect::Plan;
 use super::links::Links;
 use super::missing::{missing, turned_away};
-use super::presence::{AGENT, ANNOUNCED, GONE, Place, Presence, Sighting};
+use super::presence::{AGENT, ANNOUNCED, FROZEN, GONE, Place, Presence, Sighting};
 use super::reason::words::{are, have_waited, if_any, if_some, says_who, waits_since};
 use super::reason::{Code, Evidence, Finding, Hold, Names, Reason};
 use super::run::{Meeting, Membership, TrackedNode, TrackedRun, with_pid};
@@ -239,6 +239,7 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
         .severe(if is_note { Severity::Info } else { Severity::Warning })
         .joined(Place::Node, arrived, nodes)
         .lacks_each(Place::Node, absent.iter().map(|(node, seen)| (node.label(), seen.clone())))
+        .when(!are_well, |reason| reason.look_at(FROZEN))
         .when(absent.iter().any(|(_, seen)| seen.presence == Presence::Closed), |reason| reason.look_at(GONE))
         .when(nobody_lacks, |reason| {
             reason.then("; no other node is known").look_at(
@@ -281,25 +282,31 @@ fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Vec<Finding> 
             Evidence { who, ..closed }
         });
         // Whether those are connected whose links are away is not known.
-        let left = count(meeting.live().filter(|(_, info)| !links.is_away(info.peer)).count());
-        have_ended(of_meeting(meeting), ended.collect(), left, Some(met), now)
+        let mut there = meeting.live().filter(|(_, info)| !links.is_away(info.peer));
+        let few: Vec<_> = there.by_ref().take(FEW_LEFT).map(|(rank, info)| info.label(rank)).collect();
+        let left = Names { shown: few, more: there.count(), range: None };
+        have_ended(of_meeting(meeting), ended.collect(), &left, Some(met), now)
     });
     let unnamed = run.ended_unnamed().into_iter();
     let unnamed = unnamed.map(|closed| Evidence { who: run.process_label(closed), ..closed.clone() });
-    let unnamed = have_ended("unnamed".to_owned(), unnamed.collect(), run.world().processes(), None, now);
+    let left = Names { more: run.world().processes() as usize, ..Names::default() };
+    let unnamed = have_ended("unnamed".to_owned(), unnamed.collect(), &left, None, now);
     found.chain([unnamed]).flatten().collect()
 }
 
-/// The connections of these have closed, and `left` others go on, who had `met` with them.
+/// So many that are left are named.
+const FEW_LEFT: usize = 3;
+
+/// The connections of these have closed, and those that are `left` go on, who had `met` with them.
 fn have_ended(
     about: String,
     mut ended: Vec<Evidence>,
-    left: u32,
+    left: &Names,
     met: Option<Timestamp>,
     now: Timestamp,
 ) -> Option<Finding> {
     ended.sort_by_key(|closed| closed.at);
-    let since = ended.first().filter(|_| left > 0)?.at;
+    let since = ended.first().filter(|_| left.count() > 0)?.at;
     let ranks = Names::of(ended.iter().map(|closed| closed.who.clone()));
     // A program may go on without its process group.
     let closed = match ranks.count() {
@@ -309,11 +316,11 @@ fn have_ended(
     let after = if_some(met, |met| {
         format!(", {} after all had published their addresses,", Elapsed(since.since(met)))
     });
-    let (ago, are) = (Elapsed(now.since(since)), are(left as usize));
-    let there = Place::Process.count(left);
+    let (ago, are, all) = (Elapsed(now.since(since)), are(left.count()), count(left.count()));
+    let there = if left.more == 0 { left.to_string() } else { Place::Process.count(all) };
     let mut reason = Code::RanksEnded
         .says(format!("{ranks} {closed} {ago} ago{after} while {there} {are} still connected"))
-        .joined(Place::Rank, left, None)
+        .joined(Place::Rank, all, None)
         .misses(Place::Rank, &ranks, Sighting::at(Presence::Closed, since));
     reason.ended = ranks.count();
     Some(Finding::new(reason, about, since).seen(ended))

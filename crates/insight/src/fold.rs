@@ -236,8 +236,7 @@ impl Fold<'_> {
             (Role::Worker, pattern) => {
                 let run = self.enter_worker(conn);
                 // Who watches a group looks for reports of failures before it has come to that.
-                let is_report = matches!(pattern, KeyPattern::AttemptLeftover(Leftover::FailureReport));
-                if is_report {
+                if matches!(pattern, KeyPattern::AttemptLeftover(Leftover::FailureReport)) {
                     return;
                 }
                 if let Some(run) = run.and_then(|key| self.jobs.runs.get_mut(&key)) {
@@ -252,22 +251,16 @@ impl Fold<'_> {
     }
 
     fn enter_agent(&mut self, conn: ConnId, run_id: &[u8], kind: RunKind) {
-        let key = self.key_of(run_id);
-        if key.port().is_none() {
-            // The rendezvous knows its nodes; what their agents write says nothing new about them.
-            if let Some(client) = self.client(conn) {
-                client.role = Role::Agent;
-                client.run = Some(key);
-            }
-            return;
-        }
-        let at = self.at;
+        let (key, at) = (self.key_of(run_id), self.at);
         let came = self.client(conn).map(|client| {
             client.role = Role::Agent;
             client.evidence(Seen::Joined, at)
         });
-        let Some(run) = self.run_mut(&key, kind) else { return };
-        run.agent_came(conn, kind, came.as_ref(), at);
+        // The native rendezvous knows its nodes; what their agents write says nothing new about them.
+        if key.port().is_some() {
+            let Some(run) = self.run_mut(&key, kind) else { return };
+            run.agent_came(conn, kind, came.as_ref(), at);
+        }
         if let Some(client) = self.client(conn) {
             client.run = Some(key);
         }

@@ -149,8 +149,8 @@ pub(crate) enum But {
     },
     /// It has made its process group more or less often than those who wait for it.
     MadeOtherwise { made: u32, asked: u32 },
-    /// The one with rank 0 has no ranks for it.
-    NotCounted { nodes: u32 },
+    /// The agents count on so many nodes or ranks, and it is none of them.
+    NotCounted { of: Place, all: u32 },
     /// The key belongs to a round that is over.
     RoundOver { how: Option<String> },
 }
@@ -168,7 +168,7 @@ impl Display for But {
                 "it makes its process group for time number {made}, and those who wait for it for time \
                  number {asked}"
             ),
-            Self::NotCounted { nodes } => write!(f, "node rank 0 counts on {}", Place::Node.count(*nodes)),
+            Self::NotCounted { of, all } => write!(f, "the agents count on {}", of.count(*all)),
             Self::RoundOver { how: Some(how) } => write!(f, "that round is over: {how}"),
             Self::RoundOver { how: None } => f.write_str("that was in another round, which the run has left"),
         }
@@ -189,7 +189,10 @@ impl But {
                 "those who have made their group more or less often never meet: start all ranks anew instead \
                  of trying again in the same process"
             }
-            Self::NotCounted { .. } => "start every node with the same --nnodes, and a --node-rank below it",
+            Self::NotCounted { .. } => {
+                "start every node with the same --nnodes, and a --node-rank below it; the program has the \
+                 world size that torchrun sets"
+            }
             Self::RoundOver { .. } => {
                 "look why that round ended; who waits in it ends after its time-out (--rdzv-conf \
                  read_timeout), and meets the others in the next round when it is started again"

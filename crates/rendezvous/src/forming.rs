@@ -190,7 +190,7 @@ impl Run {
     /// What the forming round waits for, and which awaited nodes are silent, in words.
     pub(super) fn waits_in_words(&self, now: Timestamp) -> String {
         let silent = self.silent(now);
-        self.waits_for(&silent, now) + &not_heard_from(self.members_that(|node, _| silent.contains(node)))
+        self.waits_for(&silent, now) + &self.not_heard_from(&silent)
     }
 
     /// The silent nodes among those that wait or are to join again.
@@ -283,6 +283,18 @@ impl Run {
         }
     }
 
+    /// The silent nodes in words, to be added to a sentence.
+    fn not_heard_from(&self, silent: &BTreeSet<Label>) -> String {
+        let words = |title: &str, is_cut: bool| {
+            let those = self.members_that(|node, member| member.cut == is_cut && silent.contains(node));
+            if those.is_empty() { String::new() } else { format!("; {title}: {}", first_of(those)) }
+        };
+        if silent.is_empty() {
+            return String::new();
+        }
+        words("connection closed", true) + &words("not heard from", false)
+    }
+
     pub(super) fn progress(&self, node: &Label, now: Timestamp) -> Option<RoundProgress> {
         let member = self.members.get(node)?;
         let (min_nodes, max_nodes) = (self.terms.min_nodes, self.most_nodes());
@@ -298,11 +310,9 @@ impl Run {
                 format!("all {max_nodes} places are taken{why}; this node stands by until one is free")
             }
             _ => {
-                let is_doubtful = |node: &Label, _: &Member| self.doubtful.contains(node);
-                let some = !self.doubtful.is_empty();
-                let doubtful = if some { self.members_that(is_doubtful) } else { Vec::new() };
                 let (needed, missing) = (needed(min_nodes, max_nodes), self.missing(now));
-                format!("{} of {needed} nodes joined; {missing}{}", self.joined, not_heard_from(doubtful))
+                let doubtful = self.not_heard_from(&self.doubtful);
+                format!("{} of {needed} nodes joined; {missing}{doubtful}", self.joined)
             }
         };
         Some(RoundProgress {
@@ -317,11 +327,6 @@ impl Run {
             reason,
         })
     }
-}
-
-/// The silent nodes in words, to be added to a sentence.
-fn not_heard_from(silent: Vec<Who>) -> String {
-    if silent.is_empty() { String::new() } else { format!("; not heard from: {}", first_of(silent)) }
 }
 
 /// How many nodes a round needs, in words.

@@ -68,6 +68,8 @@ pub struct NodeSnapshot {
     pub heard: Timestamp,
     /// Whether its next sign of life is late.
     pub is_late: bool,
+    /// Whether its connection closed and no other has come.
+    pub is_cut: bool,
     /// Whether it has not been in a round before.
     pub is_new: bool,
     /// Whether it sends heartbeats in a complete round, so that its loss is noticed.
@@ -150,7 +152,9 @@ impl Run {
                 let (node, info) = (node.clone(), member.info.clone());
                 let (is_late, is_new) = (member.is_silent(now, &self.terms), member.previous.is_none());
                 let (joined, is_watched) = (member.joined, member.watched);
-                let shown = NodeSnapshot { node, info, state, heard, is_late, is_new, is_watched, joined };
+                let is_cut = member.cut;
+                let shown =
+                    NodeSnapshot { node, info, state, heard, is_late, is_cut, is_new, is_watched, joined };
                 Some((order, shown))
             })
             .collect();

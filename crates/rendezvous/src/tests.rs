@@ -739,7 +739,7 @@ fn who_is_there_is_named_while_nothing_is_known_of_the_others_and_who_is_silent_
     table.core.cut(&run(), &label("b"), table.now);
     table.advance(4 * SECOND);
     let reason = table.snapshot().reason;
-    assert_eq!(reason, "1 more node is needed; there is a (10.0.0.1); not heard from: b (10.0.0.1)");
+    assert_eq!(reason, "1 more node is needed; there is a (10.0.0.1); connection closed: b (10.0.0.1)");
 }
 
 #[test]
@@ -756,7 +756,7 @@ fn two_processes_of_one_name_are_told_apart_where_both_are_named() {
     table.advance(4 * SECOND);
     let reason = table.snapshot().reason;
     assert!(reason.contains("refused: vm (10.0.0.3), node id two"), "{reason}");
-    assert!(reason.ends_with("not heard from: vm, node id one (10.0.0.3)"), "{reason}");
+    assert!(reason.ends_with("connection closed: vm, node id one (10.0.0.3)"), "{reason}");
 }
 
 #[test]
@@ -769,7 +769,7 @@ fn each_node_is_told_once_and_those_with_one_name_are_told_apart() {
     table.core.cut(&run(), &label("two"), table.now);
     table.advance(4 * SECOND);
     let reason = table.snapshot().reason;
-    let apart = "there is vm, node id one (10.0.0.1); not heard from: vm, node id two (10.0.0.1)";
+    let apart = "there is vm, node id one (10.0.0.1); connection closed: vm, node id two (10.0.0.1)";
     assert!(reason.ends_with(apart), "{reason}");
     let mut table = Table::new();
     table.all_join(&["a", "b", "c"], 3, 3);
@@ -780,7 +780,7 @@ fn each_node_is_told_once_and_those_with_one_name_are_told_apart() {
     table.core.cut(&run(), &label("b"), table.now);
     table.advance(4 * SECOND);
     let reason = table.snapshot().reason;
-    let once = "2 nodes of round 1 not yet joined again: c (10.0.0.1); not heard from: b (10.0.0.1)";
+    let once = "2 nodes of round 1 not yet joined again: c (10.0.0.1); connection closed: b (10.0.0.1)";
     assert!(reason.ends_with(once), "{reason}");
 }
 
@@ -915,7 +915,7 @@ fn a_round_is_complete_only_with_nodes_that_are_heard_from() {
     assert!(
         table
             .reason("a")
-            .ends_with("whether all of them are alive is not known; not heard from: b (10.0.0.1)"),
+            .ends_with("whether all of them are alive is not known; connection closed: b (10.0.0.1)"),
         "{}",
         table.reason("a")
     );

@@ -185,8 +185,9 @@ fn published(run: &RunSummary, since: Elapsed) -> Option<String> {
     if ranks.expected.as_ref().is_some_and(is_short) {
         return None;
     }
-    let what = if present > 0 { "all published" } else { "the first published" };
-    Some(format!("{what} {since} ago, whether they have met is not visible here"))
+    let all = format!("all published {since} ago");
+    let what = if present > 0 { &all } else { "the first has published where all meet" };
+    Some(format!("{what}, whether they have met is not visible here"))
 }
 
 /// Whether no node of the complete round sends heartbeats: `rallypoint join` exits when the round is
@@ -390,7 +391,7 @@ impl Sheet {
         let is_told =
             |said: &&Explanation| self.depth == Depth::Whole || is_alarm(said) || said.holds && !has_alarm;
         let explanations: Vec<_> = explanations.iter().filter(is_told).collect();
-        for explanation in explanations.iter().take(self.depth.explanations()) {
+        for (at, explanation) in explanations.iter().take(self.depth.explanations()).enumerate() {
             let (word, style) = match explanation.severity {
                 Severity::Error => ("error", BAD),
                 Severity::Warning => ("warning", WARN),
@@ -409,7 +410,8 @@ impl Sheet {
             let text = clean(&explanation.text);
             let text = run.map_or(text.as_str(), |run| without_subject(&text, run));
             out.sentence(2, 4, style, &format!("{word}{how}{when}: {text}"));
-            if explanation.holds || self.depth == Depth::Whole {
+            // What has happened has a remedy as well, where nothing else is more important.
+            if explanation.holds || self.depth == Depth::Whole || at == 0 && is_alarm(explanation) {
                 let remedy = clean(&explanation.remedy);
                 if !remedy.is_empty() {
                     out.sentence(4, 6, Style::new(), &format!("remedy: {remedy}"));

@@ -38,7 +38,7 @@ NOTES = ("run_", "ranks_", "nodes_", "lost", "waiting", "stands_by", "gave_up", 
 IN_WORDS: list[tuple[str, str]] = [
     (rf"{NODES}: the connections? closed", OVER),
     (rf"{NODES}: not heard from", QUIET),
-    (r"; gone: (.*?)(?:;|$)", OVER),
+    (r"; (?:gone|connection closed): (.*?)(?:;|$)", OVER),
     (r"still in the round: (.*?)(?:;|$)", THERE),
     (rf"{NODES}: failed", "failed"),
     (rf"{NODES}: left", OVER),

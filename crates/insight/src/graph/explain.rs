@@ -24,6 +24,7 @@ type GroupKey = (RunKey, u32, String);
 
 pub(super) const NOT_REACHED: &str = "look for ranks that have not reached this call, have ended, or make \
                                       other groups (new_group on all ranks, TORCH_DISTRIBUTED_DEBUG alike)";
+const UNTOLD: &str = "connected and ended without telling who they are";
 /// The deadlock when a node joins a running job.
 const TORCH_2_15: &str = "a known fault of torch 2.15: restart all agents, and set \
                           TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every node before nodes join a running job";
@@ -110,14 +111,13 @@ impl Graph<'_> {
             .filter_map(|((key, number, mut about), mut group)| {
                 group.waits.sort_unstable();
                 let run = self.runs.get(&key)?;
-                let waits = || group.waits.iter().filter_map(|conn| self.store.waits.get(conn));
                 let meeting = self.meeting(*group.waits.first()?, run);
                 if number > 0 {
                     about = format!("{about} of meeting {number}");
                 }
                 let reason = self.reason(run, meeting, &group)?;
-                let waits = waits().take(WAITS_SHOWN);
-                let waits = waits.map(|wait| self.evidence(wait.view.conn, wait));
+                let waits = group.waits.iter().filter_map(|conn| self.store.waits.get(conn));
+                let waits = waits.take(WAITS_SHOWN).map(|wait| self.evidence(wait.view.conn, wait));
                 let finding = Finding::new(reason, about, group.since).in_round(group.root.round());
                 Some((Some(key), finding.seen(waits)))
             })
@@ -139,10 +139,9 @@ impl Graph<'_> {
             let group = sub_group_of(wait.view.missing.first()?)?;
             below.entry(group).or_default().insert((rank, self.who(member)));
         }
-        let told = below.iter().map(|(group, ranks)| {
-            format!("{} below {group}", Names::of(ranks.iter().map(|(_, who)| who.clone())))
-        });
-        let told: Vec<String> = told.collect();
+        let ranks = |ranks: &BTreeSet<(_, String)>| Names::of(ranks.iter().map(|(_, who)| who.clone()));
+        let told: Vec<String> =
+            below.iter().map(|(group, of)| format!("{} below {group}", ranks(of))).collect();
         (told.len() > 1).then(|| format!("each other: {}", told.join("; ")))
     }
 
@@ -159,7 +158,7 @@ impl Graph<'_> {
                 let reason = Code::WaitCycle
                     .says(format!("deadlock for {waited}: each waits for the next: {members}"))
                     .held(&members);
-                Some(if *is_elastic { reason.look_at(TORCH_2_15) } else { reason })
+                Some(reason.when(*is_elastic, |reason| reason.look_at(TORCH_2_15)))
             }
             Root::Counting { host, counted } => {
                 self.counts(Some((run, meeting)), *host, *counted, group.waits.len())
@@ -247,12 +246,7 @@ impl Graph<'_> {
             .lacks("not published either", place, &missing, run.unseen().presence)
             .lacks("in the attempt before", place, &staying, Presence::Connected)
             .and("come in the place of another process", &replaced)
-            .lacks(
-                "connected and ended without telling who they are",
-                Place::Process,
-                &ended,
-                Presence::Closed,
-            )
+            .lacks(UNTOLD, Place::Process, &ended, Presence::Closed)
             .and("in another store", &elsewhere)
             .then(&format!("; {waiting} for {}", asked.what));
         let mut reason =

@@ -214,25 +214,17 @@ impl Graph<'_> {
             Root::At { asked: Wanted { writer: ExpectedWriter::Group(last), what: BARRIER, .. }, .. } => {
                 format!("{last} ends the wait")
             }
-            Root::Counting { host, counted } => format!(
-                "{} goes on when all processes of the job have connected, and {} {}",
-                self.host_label(*host, run),
-                counted.clients,
-                if counted.clients == 1 { "has" } else { "have" }
-            ),
+            Root::Counting { host, counted: Counted { clients, .. } } => {
+                let (host, have) = (self.host_label(*host, run), if *clients == 1 { "has" } else { "have" });
+                format!("{host} goes on when all processes of the job have connected, and {clients} {have}")
+            }
             Root::At { asked, seen } => {
-                format!(
-                    "{} must come from {}: {}",
-                    asked.what,
-                    self.writer(run, conn, asked)?,
-                    seen.says(self.now)
-                )
+                let (what, writer) = (asked.what, self.writer(run, conn, asked)?);
+                format!("{what} must come from {writer}: {}", seen.says(self.now))
             }
             Root::Cycle { members, .. } => {
-                format!(
-                    "a deadlock, each waits for the next: {}",
-                    Names::of(members.iter().map(|&m| self.who(m)))
-                )
+                let members = Names::of(members.iter().map(|&member| self.who(member)));
+                format!("a deadlock, each waits for the next: {members}")
             }
         })
     }

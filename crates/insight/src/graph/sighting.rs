@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::processes::Graph;
 use super::wanted::{ExpectedWriter, Wanted, wanted};
 use crate::expect::Plan;
-use crate::presence::{But, NODE, Presence, Sighting, Waits};
+use crate::presence::{But, NODE, Place, Presence, Sighting, Waits};
 use crate::reason::Names;
 use crate::reason::words::if_some;
 use crate::run::{Meeting, Membership, RankInfo, TrackedNode, TrackedRun};
@@ -164,8 +164,8 @@ impl Graph<'_> {
             KeyPattern::Address(address) if address.kind == AddressKind::AssignedRanks => address.node_rank(),
             _ => return None,
         };
-        let nodes = run.counted_on().filter(|&nodes| node >= nodes)?;
-        Some(But::NotCounted { nodes })
+        let all = run.counted_on().filter(|&nodes| node >= nodes)?;
+        Some(But::NotCounted { of: Place::Node, all })
     }
 
     /// A node that is there, unless its link is away or nothing is heard from it.
@@ -283,6 +283,10 @@ impl Graph<'_> {
             }
             let gone = before.and_then(RankInfo::gone_as);
             let of_host = || self.fate_of_node(run, rank).or_else(|| self.announced_rank(run, meeting, rank));
+            let all = run.world_size().filter(|all| rank >= *all);
+            if let (None, Some(all)) = (&gone, all) {
+                return run.unseen().but(But::NotCounted { of: Place::Rank, all });
+            }
             let seen = gone.or_else(of_host).unwrap_or_else(|| run.unseen());
             let host = seen.behind.as_ref().map(|(_, host)| host.presence);
             // None of the processes that are there can be of a pod that is gone.

@@ -115,8 +115,8 @@ rules! {
         "look at the processes that have not arrived: are they busy, have they ended or gone another way, \
          or does the barrier count on more than there are?";
     ExitBarrier "exit_barrier" Warning Lasting
-        "look at the nodes that have not finished, and at their logs: are they frozen, overloaded, or cut \
-         off from this server? Agents wait for them up to 300 s, and end then";
+        "look at the logs of the nodes that have not finished: what do their workers still do? Agents wait \
+         for them up to 300 s, and end then";
     StandsBy "stands_by" Info Lasting
         "spares get the places of nodes that leave, which c10d notices 15 s after the last heartbeat; if \
          these are to join, raise the maximum (--nnodes, or what rallypoint ctl expect has set); if they are \

@@ -20,7 +20,7 @@ pub(crate) const ENDED: &str = "look at the log of each process that ended: a fa
 pub(crate) const SLIP: &str =
     "one of the two names may be a slip: compare the parts of the program that write and read it";
 pub(crate) const SAME_GROUPS: &str =
-    "let all ranks make the same groups (new_group), as many and in the same order";
+    "let all ranks make the same groups, as many, in the same order, and below the same prefix";
 /// `3 processes have waited up to`: the time is that of the first, and the others may have come later.
 pub(crate) fn clients(n: usize) -> String {
     format!("{} {}", counted(n, "process", "processes"), have_waited(n))

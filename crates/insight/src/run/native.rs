@@ -436,12 +436,14 @@ fn is_enough(snapshot: &RunSnapshot) -> bool {
 
 /// What to look at while the round forms, and so many are `to_come` besides those on their way.
 fn look_at(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> &'static str {
+    let missed = || snapshot.nodes.iter().filter(|node| is_missed(node));
     let has = |fates: &[Fate]| to_come > 0 && snapshot.absent.iter().any(|it| fates.contains(&it.fate));
     match () {
         () if has(&[Fate::Refused, Fate::Displaced]) => Code::JoinRefused.rule().look_at,
         () if has(&[Fate::Left]) => GONE,
         () if has(&[Fate::Lost]) => CUT_OFF,
-        () if snapshot.nodes.iter().any(is_missed) => FROZEN,
+        () if missed().next().is_some() && missed().all(|node| node.is_cut) => GONE,
+        () if missed().next().is_some() => FROZEN,
         () if to_come > 0 => MISSING_NODE,
         () if on_their_way > 0 => AGENT,
         () => DONE,

@@ -365,7 +365,7 @@ impl TrackedRun {
         // What was lost with a link, or with the last server, may have come before.
         let is_known = !self.round.is_of_before && !self.life.was_cut_off;
         let (root, world) = (self.nccl_root().filter(|_| is_known)?, &self.life.world);
-        let world_size = self.round.assigned.values().map(|ranks| ranks.world_size).next();
+        let world_size = self.world_size();
         let is_due = world_size.is_some() || !self.has_agents();
         let came = world.connected.came().filter(|_| is_due && world.is_unnamed())?;
         let of_node = |&rank: &u32| {
@@ -392,6 +392,11 @@ impl TrackedRun {
         let of_node = self.round.assigned.iter().filter(|(_, ranks)| ranks.base <= rank);
         let (&node, &ranks) = of_node.max_by_key(|(_, ranks)| ranks.base)?;
         (rank < ranks.world_size).then_some((node, ranks))
+    }
+
+    /// How many ranks the agents gave their workers.
+    pub(crate) fn world_size(&self) -> Option<u32> {
+        self.round.assigned.values().map(|ranks| ranks.world_size).next()
     }
 
     /// The ranks that this node was given.

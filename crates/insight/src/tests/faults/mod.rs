@@ -15,16 +15,11 @@ fn faults(table: &str) {
     stories_with("faults", "soon", table);
 }
 
-/// Ranks of `env://` that have published their addresses, each on a host of its own.
-fn ranks(lab: &mut Lab, ranks: &[u32], world: usize) {
-    for &rank in ranks {
-        lab.rank(rank, &format!("10.0.0.{rank}"), rank, world);
-    }
-}
-
 /// These ranks have published their addresses, and each reads those of all others.
 pub(super) fn gather(lab: &mut Lab, those: &[u32], world: u32) {
-    ranks(lab, those, world as usize);
+    for &rank in those {
+        lab.rank(rank, &format!("10.0.0.{rank}"), rank, world as usize);
+    }
     read_each_other(lab, those, world);
 }
 
