@@ -64,6 +64,8 @@ pub enum LinkEvent {
 pub(super) struct Links {
     pub(super) counts: LinkCounts,
     pub(super) away: Vec<AwayLink>,
+    /// Addresses of these from which others come, too: it is not known whose link that is.
+    pub(super) shared: HashSet<IpAddr>,
     /// Addresses of those that are back, and since when: for a few seconds.
     pub(super) back: Vec<(IpAddr, Timestamp)>,
     /// What has happened, not yet told.
@@ -181,9 +183,9 @@ impl Links {
         self.away_at(peer.ip()).is_some()
     }
 
-    /// One that is away, of a relay at this address.
+    /// One that is away, of a relay at this address, if nobody else comes from there.
     pub(super) fn away_at(&self, addr: IpAddr) -> Option<&AwayLink> {
-        self.away.iter().find(|link| link.addr == addr)
+        self.away.iter().find(|link| link.addr == addr && !self.shared.contains(&addr))
     }
 
     /// The relays whose links are away. `behind`: the nodes and ranks that come from an address.

@@ -78,11 +78,8 @@ impl Documents<'_> {
                 Some(port) => format!("{name}@{port}{}", if run.has_agents() { "" } else { "/env" }),
             };
             let complaints = complaints.remove(run.key()).unwrap_or_default();
-            RunFigures {
-                summary: summary(self.jobs, run, Headline::default(), self.epoch),
-                label,
-                complaints,
-            }
+            let summary = summary(self.jobs, run, Headline::default(), self.epoch);
+            RunFigures { summary, label, complaints }
         });
         figures.collect()
     }
@@ -129,8 +126,7 @@ impl Documents<'_> {
         let here = store.waits.values().filter(|wait| !self.jobs.links.is_away(wait.view.peer));
         let of_run = here.filter_map(|wait| {
             let traced = graph.trace(wait.view.conn).filter(|traced| traced.run.as_ref() == Some(key))?;
-            let waited = self.now.since(wait.since);
-            Some(self.show_wait(store.port, &wait.view, waited, Some((&graph, traced))))
+            Some(self.show_wait(store.port, &wait.view, self.now.since(wait.since), Some((&graph, traced))))
         });
         oldest_first(of_run.take(WAITS_SHOWN).collect())
     }
@@ -153,26 +149,20 @@ impl Documents<'_> {
         traced: Option<(&Graph<'_>, Traced)>,
     ) -> Wait {
         let reason = traced.as_ref().and_then(|(graph, traced)| graph.because(wait.conn, traced));
-        let is_away = self.jobs.links.is_away(wait.peer);
-        let (run, who, writer) = match traced {
-            Some((_, Traced { run, who, writer, .. })) if is_away => {
-                (run, Some(format!("{who} (its link is away)")), writer)
-            }
-            Some((_, traced)) => (traced.run, Some(traced.who), traced.writer),
-            None => (None, None, None),
-        };
+        let away = if self.jobs.links.is_away(wait.peer) { " (its link is away)" } else { "" };
+        let traced = traced.map(|(_, traced)| traced);
         Wait {
             store,
-            run_id: run.map(|key| self.jobs.name(&key)),
+            run_id: traced.as_ref().and_then(|traced| Some(self.jobs.name(traced.run.as_ref()?))),
             peer: Some(wait.peer.to_string()),
             pid: wait.pid,
-            who,
+            who: traced.as_ref().map(|traced| format!("{}{away}", traced.who)),
             op: if wait.barrier_size.is_some() { "barrier" } else { "wait" }.into(),
             waited_seconds: rounded(waited.as_secs_f64()),
             keys: wait.keys,
             missing: wait.missing.iter().map(|key| ShownKey(key).to_string()).collect(),
             world_size: wait.barrier_size,
-            writer,
+            writer: traced.and_then(|traced| traced.writer),
             reason,
         }
     }

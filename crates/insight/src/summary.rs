@@ -46,6 +46,7 @@ pub(super) fn summary(
     let gone = published().chain(dropped.map(|(_, info)| info)).filter(|info| info.gone.is_some());
     let live = || published().filter(|info| info.gone.is_none());
     let away = count(live().filter(|info| jobs.links.is_away(info.peer)).count());
+    let completed = run.round().completed.or(meeting.met.filter(|_| !run.has_agents()));
     let has_world = published().next().is_some() || !world.connected.is_empty() || world.meets_otherwise;
     RunSummary {
         run_id: jobs.name(run.key()),
@@ -65,18 +66,12 @@ pub(super) fn summary(
         }),
         // What has left a native run as it had finished was at the exit barrier before.
         exit: run.native().and_then(|native| native.exit.clone()).or_else(|| {
-            let round = run.round();
-            round
-                .exit_since
-                .map(|_| ExitCounts { arrived: count(round.exit.len()), expected: run.exit_size() })
+            let (arrived, expected) = (count(run.round().exit.len()), run.exit_size());
+            run.round().exit_since.map(|_| ExitCounts { arrived, expected })
         }),
         started_at: epoch.unix(run.began()),
         state_since: epoch.unix(run.state_since()),
-        completed_at: run
-            .round()
-            .completed
-            .or(meeting.met.filter(|_| !run.has_agents()))
-            .map(|at| epoch.unix(at)),
+        completed_at: completed.map(|at| epoch.unix(at)),
         deadline: run.round().deadline.or_else(|| Some(epoch.unix(run.native()?.closes_at?))),
         explanation,
         notes,

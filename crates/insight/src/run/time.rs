@@ -160,12 +160,8 @@ impl TrackedRun {
                     world.holder(meeting, rank).is_none() && world.met_elsewhere(meeting, rank).is_none()
                 });
                 let unseen = Names::of_some(unseen, |rank| format!("rank {rank}"));
-                let reason = all_left(processes, Place::Process, &at_once, None).lacks(
-                    "never published",
-                    Place::Rank,
-                    &unseen,
-                    Presence::NeverSeen,
-                );
+                let reason = all_left(processes, Place::Process, &at_once, None);
+                let reason = reason.lacks("never published", Place::Rank, &unseen, Presence::NeverSeen);
                 self.finds(reason, about, ended);
             }
             (RunState::Ended, false) if before != RunState::Ended => {

@@ -514,7 +514,6 @@ impl Lab {
         self.set(n, &format!("/default_pg/0//cpu//0/{rank}"), &gloo(&format!("host{n}"), world));
     }
 
-    /// A rank comes, and publishes its address.
     pub(super) fn rank(&mut self, n: u32, addr: &str, rank: u32, world: usize) {
         self.worker(n, addr);
         self.publish(n, rank, world);
