@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use super::presence::{Place, Presence};
+use super::presence::{Place, Presence, Sighting};
 use super::reason::{Code, Evidence, Finding, Names};
 use super::run::{Meeting, RankInfo, TrackedRun};
 use rallypoint_api::Severity;
@@ -64,11 +64,10 @@ pub(super) fn unreachable(run: &TrackedRun) -> Vec<Finding> {
         let doubt = Doubt::of(listens, peer)?;
         let is_on_other_host =
             |ip: IpAddr| ip.to_canonical() != peer && !(ip.is_loopback() && peer.is_loopback());
-        if !world.connected.named().any(|(ip, _)| is_on_other_host(ip)) {
-            return None;
-        }
+        let has_others = world.connected.named().any(|(ip, _)| is_on_other_host(ip));
         let who = run.process_label(&root.wrote);
-        Some(finding(vec![said(&who, listens, doubt)], false, false, vec![root.wrote.clone()], "nccl".into()))
+        let told = (said(&who, listens, doubt), Presence::Connected.into(), root.wrote.clone());
+        has_others.then(|| finding(vec![told], false, false, "nccl".into()))
     });
     of_gloo.chain(of_nccl).collect()
 }
@@ -82,19 +81,21 @@ fn said(who: &str, listens: IpAddr, doubt: Doubt) -> String {
 
 /// `may`: others may not reach them. `calm`: all have published, and of two ranks only one has to reach the
 /// other.
-fn finding(ranks: Vec<String>, may: bool, calm: bool, wrote: Vec<Evidence>, about: String) -> Finding {
-    let since = wrote.iter().map(|wrote| wrote.at).min().unwrap_or_default();
-    let ranks = Names::of(ranks);
-    let (can, it) = (if may { "may not" } else { "cannot" }, if ranks.count() == 1 { "it" } else { "them" });
+fn finding(ranks: Vec<(String, Sighting, Evidence)>, may: bool, calm: bool, about: String) -> Finding {
+    let since = ranks.iter().map(|(.., wrote)| wrote.at).min().unwrap_or_default();
+    let (can, it) = (if may { "may not" } else { "cannot" }, if ranks.len() == 1 { "it" } else { "them" });
+    let names = Names::of(ranks.iter().map(|(said, ..)| said.clone()));
+    let wrote: Vec<_> = ranks.iter().map(|(.., wrote)| wrote.clone()).collect();
     let reason = Code::AddressUnreachable
-        .says(format!("{ranks}: ranks on other hosts {can} reach {it} there"))
-        .misses(Place::Rank, &ranks, Presence::Connected)
+        .says(format!("{names}: ranks on other hosts {can} reach {it} there"))
+        .misses_each(Place::Rank, ranks.into_iter().map(|(said, seen, _)| (said, seen)))
         .when(may || calm, |reason| reason.severe(Severity::Info).look_at(IF_IT_HANGS));
     Finding::new(reason, about, since).seen(wrote)
 }
 
 fn of_meeting(meeting: &Meeting) -> Option<Finding> {
-    let there = || meeting.live().filter_map(|(rank, info)| Some((rank, info, info.listens?)));
+    // Who has ended may have, as it could not reach the others.
+    let there = || meeting.ranks.iter().filter_map(|(&rank, info)| Some((rank, info, info.listens?)));
     let peer = |info: &RankInfo| info.peer.ip().to_canonical();
     let hosts: HashSet<_> = there().filter_map(|(_, info, _)| info.host.as_deref()).collect();
     let peers: HashSet<_> = there().map(|(_, info, _)| peer(info)).collect();
@@ -105,19 +106,20 @@ fn of_meeting(meeting: &Meeting) -> Option<Finding> {
         |info: &RankInfo, listens: IpAddr| !peer(info).is_loopback() && !are_near(listens, peer(info));
     let mut odd = there().filter(|(_, info, listens)| is_odd(info, *listens));
     let only_odd = odd.next().filter(|_| odd.next().is_none()).map(|(rank, ..)| rank);
-    let doubts = there().filter_map(|(rank, info, listens)| {
+    let doubt = |(rank, info, listens)| {
         let odd = Some(Doubt::OtherNetwork).filter(|_| only_odd == Some(rank));
         Some((rank, info, listens, Doubt::of(listens, peer(info)).or(odd)?))
-    });
-    let doubts: Vec<_> = doubts.collect();
+    };
+    let doubts: Vec<(u32, &RankInfo, IpAddr, Doubt)> = there().filter_map(doubt).collect();
     let may = !doubts.iter().any(|(.., doubt)| *doubt != Doubt::OtherNetwork);
-    let ranks = doubts.iter().map(|(rank, info, listens, doubt)| said(&info.label(*rank), *listens, *doubt));
-    let is_loopback = |doubt: &Doubt| *doubt == Doubt::Loopback;
-    let from: HashSet<_> =
-        doubts.iter().filter(|(.., doubt)| is_loopback(doubt)).map(|it| peer(it.1)).collect();
+    let ranks = doubts.iter().map(|(rank, info, listens, doubt)| {
+        let seen = info.gone_as().unwrap_or_else(|| Presence::Connected.into());
+        (said(&info.label(*rank), *listens, *doubt), seen, info.wrote(*rank))
+    });
+    let loopback = doubts.iter().filter(|(.., doubt)| *doubt == Doubt::Loopback);
+    let from: HashSet<_> = loopback.map(|it| peer(it.1)).collect();
     // One of two ranks has to reach the other.
     let calm = meeting.met.is_some() && (from.len() < 2 || hosts.is_empty());
-    let wrote = doubts.iter().map(|(rank, info, ..)| info.wrote(*rank)).collect();
     let about = format!("meeting {}", meeting.number);
-    (!doubts.is_empty()).then(|| finding(ranks.collect(), may, calm, wrote, about))
+    (!doubts.is_empty()).then(|| finding(ranks.collect(), may, calm, about))
 }

@@ -106,7 +106,7 @@ impl Look<'_> {
         }
     }
 
-    /// Lets time pass for each run, and reports what was found.
+    /// Lets time pass for each run, and reports what was found of runs and links.
     pub(super) fn pass_time(&mut self) {
         for key in self.jobs.runs.keys().cloned().collect::<Vec<_>>() {
             let plan = self.jobs.plan(&key);
@@ -131,6 +131,9 @@ impl Look<'_> {
                 self.jobs.totals.count(finding.reason.tally);
                 self.fact(Held { store: key.port(), run: Some(key.clone()), finding });
             }
+        }
+        for finding in std::mem::take(&mut self.jobs.links.found) {
+            self.fact(Held { store: None, run: None, finding });
         }
     }
 
@@ -373,12 +376,6 @@ impl Look<'_> {
                 let finding = Finding::new(reason, port.to_string(), since).seen(closed);
                 self.fact(Held { store: Some(port), run: None, finding });
             }
-        }
-    }
-
-    pub(super) fn tell_links(&mut self) {
-        for finding in std::mem::take(&mut self.jobs.links.found) {
-            self.fact(Held { store: None, run: None, finding });
         }
     }
 

@@ -17,7 +17,7 @@ use rallypoint_protocol::ids::{ConnId, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{
     Address, AddressKind, KeyPattern, Leftover, RendezvousPart, Role, classify, is_asked_for,
 };
-use rallypoint_store::{DropCause, Observed, WaitView};
+use rallypoint_store::{DropCause, KeyPast, Observed, WaitView};
 
 const MOST_CLIENTS: usize = 300_000;
 
@@ -51,8 +51,8 @@ impl Fold<'_> {
             Observed::Published { conn, key, address } => {
                 self.jobs.store(self.port).publishes(conn, &key, address.as_deref());
             }
-            Observed::Polls { conn, key, number, waited } => {
-                self.jobs.store(self.port).polls(conn, key, number, waited, self.at);
+            Observed::Polls { conn, key, number, waited, past } => {
+                self.jobs.store(self.port).polls(conn, key, number, (waited, past), self.at);
             }
             Observed::PollEnds { conn, key } => self.jobs.store(self.port).poll_ends(conn, key.as_deref()),
             Observed::Dropped { key, cause } => self.dropped(&key, cause),
@@ -509,7 +509,8 @@ impl Fold<'_> {
             wait.is_over = true;
         }
         if is_asked_for(&key) {
-            self.jobs.store(self.port).polls(conn, key.clone(), None, waited, self.at);
+            let past = KeyPast::NotKnown;
+            self.jobs.store(self.port).polls(conn, key.clone(), None, (waited, past), self.at);
         }
         let topic = (run, key);
         let given_up = &self.jobs.store(self.port).given_up;
@@ -554,7 +555,7 @@ impl Fold<'_> {
     fn gone(&mut self, conn: ConnId, used_own_keys: bool) {
         let watch = self.jobs.store(self.port);
         let waited = watch.waits.remove(&conn).filter(|wait| !wait.is_over);
-        let waited = waited.and_then(|wait| wait.view.missing.first().cloned());
+        let key = waited.and_then(|wait| Some(ShownKey(wait.view.missing.first()?).to_string()));
         let its = watch.publishers.values_mut().filter(|it| it.conn == conn);
         its.for_each(|it| it.gone = Some(self.at));
         watch.clash_ends(conn, self.at);
@@ -570,8 +571,7 @@ impl Fold<'_> {
         for run in self.jobs.runs.values_mut().filter(|run| run.met_at() == Some(self.port)) {
             run.agent_left(conn, client.pid, client.is_cut_off, self.at);
             if client.run.as_ref() == Some(run.key()) && client.role == Role::Worker {
-                let key = waited.as_ref().map(|key| ShownKey(key).to_string());
-                let closed = Evidence { key, ..client.evidence(Seen::Closed, self.at) };
+                let closed = Evidence { key: key.clone(), ..client.evidence(Seen::Closed, self.at) };
                 run.worker_left(conn, client.rank, client.is_cut_off, closed);
             }
         }

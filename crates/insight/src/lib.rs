@@ -337,7 +337,6 @@ impl Insight {
         look.tell_given_up();
         look.tell_clashes();
         look.tell_passed();
-        look.tell_links();
         let is_due = looked.is_none_or(|looked| now.since(looked) >= LOOK_EVERY);
         if std::mem::take(waits_told) || is_due {
             *looked = Some(now);

@@ -127,8 +127,8 @@ pub(crate) const AGENT: &str = "look at that node's agent and its log: is it sto
                                 from this server (--store-ports)?";
 pub(crate) const DONE: &str = "what has come again meets nobody of those that are done: restart all agents \
                                of the job together, if it is to go on";
-pub(crate) const CUT_OFF: &str = "look at its log, its host and the network: was it killed, or cut off from \
-                                  here? If the others do not go on by themselves, restart all together";
+pub(crate) const CUT_OFF: &str = "look at its log, its host and the network: was it killed, frozen, or cut \
+                                  off? If the others do not go on by themselves, restart all together";
 pub(crate) const GONE: &str = "look at its log and events: did it fail, was it killed or stopped? If the \
                                others do not go on by themselves, restart all together";
 pub(crate) const NOT_BACK: &str = "those who had met before the restart and go on do not come again: restart \

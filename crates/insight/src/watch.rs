@@ -13,7 +13,7 @@ use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{
     KeyPattern, Leftover, Role, classify, debug_server_of, ends_with_its_agents, published_by,
 };
-use rallypoint_store::WaitView;
+use rallypoint_store::{KeyPast, WaitView};
 
 /// What a store was opened for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,8 +156,9 @@ pub(super) struct Poll {
     /// The first and the last time that they were seen to, with the same result.
     since: Timestamp,
     last: Timestamp,
-    /// How long the first had waited then.
+    /// How long the first had waited then, and whether it was there before.
     waited: Duration,
+    past: KeyPast,
     /// What they read. `None` if the key is not there.
     pub(super) number: Option<i64>,
     who: BTreeSet<ConnId>,
@@ -383,7 +384,7 @@ impl StoreWatch {
         conn: ConnId,
         key: Box<[u8]>,
         number: Option<i64>,
-        waited: Duration,
+        (waited, past): (Duration, KeyPast),
         now: Timestamp,
     ) {
         const MOST: usize = 256;
@@ -392,12 +393,12 @@ impl StoreWatch {
         if self.polled.len() >= MOST && !self.polled.contains_key(&key) {
             return;
         }
-        let new = || Poll { since: now, last: now, waited, number, who: BTreeSet::new() };
+        let new = || Poll { since: now, last: now, waited, past, number, who: BTreeSet::new() };
         let poll = self.polled.entry(key).or_insert_with(new);
         if poll.number != number {
             *poll = new();
         }
-        poll.last = now;
+        (poll.last, poll.past) = (now, if past == KeyPast::NotKnown { poll.past } else { past });
         if poll.who.len() < SHOWN {
             poll.who.insert(conn);
         }
@@ -411,6 +412,7 @@ impl StoreWatch {
             clients.map(move |(conn, client)| {
                 let since = Timestamp(poll.since.0.saturating_sub(poll.waited));
                 let view = WaitView::new(conn, client.peer, client.pid, now.since(since), key.clone());
+                let view = WaitView { past: poll.past, ..view };
                 (&**key, poll, Waiting { since, view, shown: now, is_over: false })
             })
         })

@@ -271,18 +271,18 @@ pub fn below_own_prefix(key: &[u8]) -> Option<(&[u8], Address<'_>)> {
     }
 }
 
-/// Keys of torchrun's c10d backend. `rest` is `RUN`, or `RUN.ROUND/…`.
+/// Keys of torchrun's c10d backend. `rest` is `RUN`, or `RUN.ROUND/…`. A run id may have dots and slashes.
 #[expect(clippy::arithmetic_side_effects, reason = "offsets into one key, found in it")]
 fn classify_dynamic(rest: &[u8]) -> KeyPattern<'_> {
-    let Some(slash) = rest.iter().position(|&b| b == b'/') else {
-        return KeyPattern::Rendezvous { run_id: rest, round: None, part: RendezvousPart::State };
+    let of_round = |dot: usize| {
+        let behind = &rest[dot + 1..];
+        let digits = behind.iter().take_while(|b| b.is_ascii_digit()).count();
+        let tail = behind[digits..].strip_prefix(b"/")?;
+        Some((&rest[..dot], number(&behind[..digits])?, tail))
     };
-    let (head, tail) = (&rest[..slash], &rest[slash + 1..]);
-    let dot = head.iter().rposition(|&b| b == b'.');
-    let round = dot.and_then(|dot| number(&head[dot + 1..]));
-    let run_id = match (dot, round) {
-        (Some(dot), Some(_)) => &head[..dot],
-        _ => head,
+    let mut dots = (0..rest.len()).rev().filter(|&at| rest[at] == b'.');
+    let Some((run_id, round, tail)) = dots.find_map(of_round) else {
+        return KeyPattern::Rendezvous { run_id: rest, round: None, part: RendezvousPart::State };
     };
     let role = |name: &[u8]| tail.strip_prefix(b"torchelastic/")?.strip_prefix(name);
     // Before PyTorch 2.4 the role keys had no slash: `role_info0`.
@@ -294,7 +294,7 @@ fn classify_dynamic(rest: &[u8]) -> KeyPattern<'_> {
         (_, _, Some(node)) => RendezvousPart::AssignedRanks(node),
         _ => exit_barrier_part(tail, true),
     };
-    KeyPattern::Rendezvous { run_id, round, part }
+    KeyPattern::Rendezvous { run_id, round: Some(round), part }
 }
 
 /// Keys of torchrun's static backend: `RUN/torchelastic/…`. The run id ends at `at`.

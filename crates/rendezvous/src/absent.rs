@@ -96,12 +96,13 @@ impl Absentees {
             (None, Fate::Refused) if *node != who.name => format!("{who}, node id {node}"),
             (None, _) => who.to_string(),
         };
-        let all = |title: &str, of: &[Fate]| {
-            let absentees = self.0.iter().filter(|absent| of.contains(&absent.fate));
+        let all = |title: &str, fate: Fate| {
+            let absentees = self.0.iter().filter(|absent| absent.fate == fate);
             if_any(title, &absentees.map(text).collect::<Vec<_>>())
         };
-        all("gone", &[Fate::Lost, Fate::Left])
-            + &all("refused", &[Fate::Refused])
-            + &all("displaced by another of the same id", &[Fate::Displaced])
+        all("given up", Fate::Lost)
+            + &all("left", Fate::Left)
+            + &all("refused", Fate::Refused)
+            + &all("displaced by another of the same id", Fate::Displaced)
     }
 }

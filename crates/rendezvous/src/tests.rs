@@ -676,15 +676,15 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     );
     table.join(again("a", "2", 3, 3)).expect("it waits");
     let reason = table.snapshot().reason;
-    assert!(reason.ends_with("; gone: b (10.0.0.1), rank 1, c (10.0.0.1), rank 2"), "{reason}");
+    assert!(reason.ends_with("; given up: b (10.0.0.1), rank 1, c (10.0.0.1), rank 2"), "{reason}");
     table.join(join("b", 3, 3)).expect("it waits");
-    assert_eq!(table.snapshot().reason, "1 more node is needed; gone: c (10.0.0.1), rank 2");
+    assert_eq!(table.snapshot().reason, "1 more node is needed; given up: c (10.0.0.1), rank 2");
     // A node that was there all the time replaces nobody, though it has the host name of another.
     let info = NodeInfo { name: label("c"), address: label("10.0.0.9"), ..join("a", 3, 3).info };
     table.join(Join { info, ..again("a", "3", 3, 3) }).expect("it waits");
     table.join(join("d", 4, 4)).expect_err("another number of nodes");
     let reason = table.snapshot().reason;
-    assert!(reason.ends_with("gone: c (10.0.0.1), rank 2; refused: d (10.0.0.1)"), "{reason}");
+    assert!(reason.ends_with("given up: c (10.0.0.1), rank 2; refused: d (10.0.0.1)"), "{reason}");
 }
 
 #[test]
@@ -720,7 +720,7 @@ fn the_last_that_gives_up_says_who_was_missing() {
     assert!(!table.facts.iter().any(is_abandoned), "{:?}", table.facts);
     table.core.leave(&run(), &label("b"), gave_up(), table.now);
     table.collect();
-    let text = "round 1 was given up after 0 s: 2 more nodes are needed; gone: a (10.0.0.1); b (10.0.0.1): \
+    let text = "round 1 was given up after 0 s: 2 more nodes are needed; left: a (10.0.0.1); b (10.0.0.1): \
                 left (gave up waiting)";
     table.told(text);
 }

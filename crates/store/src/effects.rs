@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::deleted::KeyPast;
 use rallypoint_protocol::Reply;
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 
@@ -98,6 +99,8 @@ pub enum Observed {
         number: Option<i64>,
         /// How long it had waited for it. Zero if it has only looked.
         waited: Duration,
+        /// Whether it was there before.
+        past: KeyPast,
     },
     /// A client that asked for a key again and again found it, or, if that was there, reads another.
     PollEnds {

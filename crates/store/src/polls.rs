@@ -107,8 +107,9 @@ impl Store {
         waited: Duration,
         fx: &mut impl Effects,
     ) {
+        let past = self.deleted.past_of(&key);
         let Some(session) = self.session_mut(conn).filter(|session| !session.is_probe) else { return };
         (session.asks.told, session.asks.is_open) = (Some(session.heard), true);
-        fx.observe(Observed::Polls { conn, key, number, waited });
+        fx.observe(Observed::Polls { conn, key, number, waited, past });
     }
 }

@@ -219,7 +219,6 @@ impl Lab {
         self.clients.insert(n, (conn, addr, pid));
     }
 
-    /// Another connection of the process that has connection `of`.
     pub(super) fn connect_as(&mut self, n: u32, of: u32) {
         let (_, addr, pid) = self.clients[&of];
         self.connect(n, &addr.to_string(), pid);

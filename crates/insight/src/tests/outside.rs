@@ -48,13 +48,14 @@ says all_here
 = what a program waits for comes
 come 1 801; wait 1 go; pass 2; come 2 802; set 2 go; pass 6; quiet
 = a program waits again and again for a key
-come 1 801
-6x wait 1 go; pass 0.8; cancel 1; pass 0.2
-says process 801 at 10.0.0.1 has waited | for `go`, which does not exist
+come 1 801; come 2 802; set 1 once; del 1 once
+6x wait 1 go; wait 2 once; pass 0.8; cancel 1,2; pass 0.2
+says process 801 at 10.0.0.1 has waited | for `go`, which nobody has written
+says process 802 at 10.0.0.2 has waited | for `once`, which was there: a client deleted it
 = ranks wait again and again for a key of the program
 rank 0..3 of 3; pass 40
 6x wait 0 shard; wait 1 /default_pg/shard; pass 0.8; cancel 0,1; pass 0.2
-says rank 0 on host0 has waited | for `shard`, which does not exist; not there: rank 1 on host1
+says rank 0 on host0 has waited | for `shard`, which nobody has written; not there: rank 1 on host1
 says rank 1 on host1 has waited | for `/default_pg/shard`
 nowhere gave up
 = a group of vLLM waits for a message
@@ -66,7 +67,7 @@ says 802
 for 1..4: come % 800+%
 add 1 arrived
 30x ask 1 /done; get 2 arrived; pass 0.2
-says process 801 at 10.0.0.1 has waited | for `/done`, which does not exist
+says process 801 at 10.0.0.1 has waited | for `/done`, which nobody has written
 says process 802 at 10.0.0.2 has waited | for `arrived`, which is 1
 says not there: process 801 at 10.0.0.1 (connected, waits for `/done`)
 says process 803 at 10.0.0.3 (connected, waits for nothing here)
@@ -96,7 +97,7 @@ nowhere process 802 at 10.0.0.2 (connected, asked last 0.4 s ago, waits
 come 1 801; set 1 /nixl/agents/metadata/decode-0/NULL_AGENT
 6x ask 1 /nixl/agents/metadata/prefill-0/NULL_AGENT; pass 1
 pass 6
-says agent decode-0 | prefill-0 | does not exist
+says agent decode-0 | prefill-0 | nobody has written
 = an agent of NIXL asks for one that has ended
 come 1 801; set 1 /nixl/agents/metadata/decode-0/NULL_AGENT
 come 2 802; set 2 /nixl/agents/metadata/prefill-0/NULL_AGENT; leave 2; pass 70

@@ -1,14 +1,12 @@
 //! Whatever is observed, in whatever order: no panic, and nothing beyond its bound.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::lab::{Lab, gloo};
+use super::lab::{Lab, announcement, gloo};
 use crate::{Insight, Settings};
-use rallypoint_protocol::ids::Nodes;
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 use rallypoint_rendezvous::gate::{Announcement, Gates};
 use rallypoint_store::{DropCause, Observed, WaitView};
@@ -126,16 +124,8 @@ proptest! {
                 }
                 Step::Announce(run, pod) => {
                     let run = format!("r{run}");
-                    let said = Announcement {
-                        pod: format!("pod{pod}"),
-                        uid: String::new(),
-                        node_rank: Some(pod % 3),
-                        nodes: Nodes::exactly(pod / 2 + 3),
-                        address: IpAddr::from([10, 0, 0, 1]),
-                        torch: Some(pod.to_string()),
-                        ip: None,
-                        restarts: false,
-                    };
+                    let said = announcement(&format!("pod{pod}"), pod % 3, pod / 2 + 3);
+                    let said = Announcement { torch: Some(pod.to_string()), ..said };
                     let _ = gates.announce(&run, &said, insight.finished(&run), now);
                     let gate = gates.of(&run).and_then(|run| run.snapshot(now, gates.pod_timeout()));
                     insight.gate(&run, gate.filter(|_| pod > 0), now);

@@ -20,6 +20,10 @@ nowhere rank 0 on n0 published
 = ranks on two hosts publish loopback addresses, and all have published
 listens 0 n0 127.0.1.1 2 at 10.0.0.1; listens 1 n1 127.0.1.1 2 at 10.0.0.2; pass 6; complains
 says ranks on other hosts cannot reach them
+= ranks publish loopback addresses, and end at once as they cannot meet
+for 0..3: listens % n% 127.0.0.1 3 at 10.0.0.#
+pass 0.1; leave 1,2; pass 6; complains
+says rank 0 on n0 published 127.0.0.1 (loopback), rank 1 on n1 | cannot reach them there
 = a rank that was there before is not said to have met others
 rank 0,1 of 2 at 10.0.0.#; met 0,1 2; pass 2; leave 1; rank 5:1 of 2 at 10.0.0.5; await 5 0; pass 6
 says rank 0 on host0 | it has written that for others before

@@ -71,6 +71,9 @@ fn rendezvous_keys_name_their_run() {
     assert_eq!(rendezvous("/torch.rendezvous.job.0/MASTER_ADDR"), ("job".into(), RendezvousPart::MasterAddr));
     assert_eq!(rendezvous("/torch.rendezvous.job.0/MASTER_PORT").1, RendezvousPart::MasterPort);
     assert_eq!(rendezvous("/torch.rendezvous.job.0/MASTER").1, RendezvousPart::Other);
+    assert_eq!(rendezvous("/torch.rendezvous.team/a job#1"), ("team/a job#1".into(), RendezvousPart::State));
+    let master = rendezvous("/torch.rendezvous.team.1/job.0/MASTER_ADDR");
+    assert_eq!(master, ("team.1/job".into(), RendezvousPart::MasterAddr));
     let round = match classify(b"/torch.rendezvous.job.v2.12/torchelastic/assigned_ranks/3") {
         Some(KeyPattern::Rendezvous { round, part: RendezvousPart::AssignedRanks(3), .. }) => round,
         other => panic!("{other:?}"),
