@@ -143,6 +143,12 @@ impl Manifests {
         if matches!(pods.maker, Maker::Ray | Maker::Slurm) {
             return pods.part_of.or(pods.count);
         }
+        // The Launcher starts all in the Workers.
+        let leads = self.objects[pods.object].value.pointer("/spec/runLauncherAsWorker").is_none();
+        if pods.maker == Maker::MpiJob && leads {
+            let workers = self.of_object(pods.object).filter(|own| own.role == "worker");
+            return workers.map(|own| own.count).sum();
+        }
         // Pods that only wait, such as in `sleep infinity`, never join the others.
         let waits = |own: &&Pods| !own.train() && own.containers.iter().all(Container::only_waits);
         let idle: u64 = self.of_object(pods.object).filter(waits).filter_map(|own| own.count).sum();

@@ -8,8 +8,9 @@ pub(super) const RULE: Rule = Rule {
     sees: "FAIL: `--rdzv-endpoint=$HOSTNAME:29500`, `localhost`: every pod hosts a store of its own (unless \
            it has a [relay](relay.md)); `--master-addr=trainer-0.train`, but the pods are called `train-0`, \
            …, or have no subdomain; a Service over all pods of the job; static backend with \
-           `--master-addr=train-1.train`, but rank 0 hosts the store. WARN: the host is no Service of these \
-           files, and no pod's name for others; it is a pod's address, or ends in `.svc.cluster.local`",
+           `--master-addr=train-1.train`, but rank 0 hosts the store. WARN: a headless Service over all pods \
+           where no c10d backend is; the host is no Service of these files, and no pod's name for others; it \
+           is a pod's address, or ends in `.svc.cluster.local`",
     examples: ["bad-job-localhost.yaml", "good-job-relay.yaml"],
     find: Find::Files(|manifests| {
         let of_launches = manifests.calls().filter_map(|call| {
@@ -62,18 +63,26 @@ fn of_all(call: &Call<'_>, told: &Told, target: &Target<'_>) -> Option<Check> {
         return None;
     }
     let is_headless = !matches!(target, Target::Service(service) if !is_headless(service));
+    let has_python = || call.launch.command.words.iter().any(|word| word.to_string().contains("python"));
+    let is_torch = call.launch.tool != Tool::Program || has_python();
     let (headless, then) = match (is_headless, &call.launch.backend) {
         (true, Backend::C10d) => (
             "headless ",
             "each finds its own address behind the name and hosts a store of its own; with --nnodes=1:N each \
              trains alone, and all exit 0",
         ),
+        (true, _) if is_torch => (
+            "headless ",
+            "torch tries one after the other until it meets the store; what else uses the name gets any",
+        ),
         (true, _) => ("headless ", "each connection goes to any of them, and only one has the store"),
         (false, _) => ("", "each connection goes to another pod"),
     };
     let object = &pods.place.object;
     let what = format!("is a {headless}Service over all pods of {object}: {then}");
-    Some(Check::fail(format!("the endpoint `{}` {what}", told.text), first_pod(pods, &told.by)))
+    let is_found = is_headless && is_torch && call.launch.backend != Backend::C10d;
+    let tell = if is_found { Check::warn } else { Check::fail };
+    Some(tell(format!("the endpoint `{}` {what}", told.text), first_pod(pods, &told.by)))
 }
 
 /// A host that is no store, or that nobody finds.

@@ -28,9 +28,9 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
         matches!(at.trim_end_matches('/'), "/dev/shm" | "/dev")
     });
     let by_host = pods.spec.get("hostIPC") == Some(&Value::Bool(true));
-    // A TrainJob has the volumes of its runtime.
-    let elsewhere =
-        pods.maker == Maker::TrainJob || container.launches.iter().all(|launch| launch.command.conditional);
+    // A TrainJob has the volumes of its runtime, and what mpirun starts runs in the Workers.
+    let elsewhere = matches!(pods.maker, Maker::TrainJob | Maker::MpiJob)
+        || container.launches.iter().all(|launch| launch.command.conditional);
     (processes > 1 && !on_cpus && !mounted && !by_host && !elsewhere && !pods.is_open).then(|| {
         let evidence =
             format!("{processes} processes share the 64 MiB of /dev/shm; NCCL and data loaders need more");
