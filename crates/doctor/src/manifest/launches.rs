@@ -227,11 +227,14 @@ fn of_hydra(word: &Text) -> Text {
 /// Any program with flags for the number of nodes, their rank and the master.
 fn other(command: &Command, at: usize) -> Option<Launch> {
     let words = &command.words.iter().map(of_hydra).collect::<Vec<_>>();
-    let nodes = flag(words, &["nnodes", "num-nodes", "num-machines", "world-size"])?;
+    let is_sglang = words.iter().any(|word| word.to_string().contains("sglang"));
+    let alone = || is_sglang.then(|| Told { text: Text::known("1"), by: "no --nnodes".into() });
+    let nodes = flag(words, &["nnodes", "num-nodes", "num-machines", "world-size"]).or_else(alone)?;
     let node_rank = flag(words, &["node-rank", "machine-rank", "rank"]);
     let host = flag(words, &HOSTS)?;
     let (host, port) = host_and_port(without_scheme(host)?);
     Some(Launch {
+        processes: is_sglang.then(|| of_engine(words, &nodes)).flatten(),
         nodes: Some(nodes),
         node_rank,
         host: Some(host),
@@ -239,6 +242,15 @@ fn other(command: &Command, at: usize) -> Option<Launch> {
         backend: backend(flag(words, &["rdzv-backend"])),
         ..empty(Tool::Other, command, at)
     })
+}
+
+/// The processes of a node of SGLang: its share of those that hold a part of each tensor.
+fn of_engine(words: &[Text], nodes: &Told) -> Option<Told> {
+    let tensors = flag(words, &["tp", "tp-size", "tensor-parallel-size"])?;
+    let each =
+        tensors.text.literal()?.parse::<u64>().ok()?.checked_div(nodes.text.literal()?.parse().ok()?)?;
+    let by = if nodes.by.starts_with("no ") { format!("{}, {}", tensors.by, nodes.by) } else { tensors.by };
+    Some(Told { text: Text::known(each.to_string()), by })
 }
 
 /// A program with the flags of Lightning's Trainer.

@@ -36,7 +36,10 @@ fn find(call: &Call<'_>) -> Option<Check> {
         counted(gpus, "GPU", "GPUs"),
         if visible == Some(gpus) { " in CUDA_VISIBLE_DEVICES" } else { "" }
     );
-    let remedy = "as many processes as GPUs";
+    let remedy = match launch.tool {
+        Tool::Other => "--nnodes and --node-rank for several pods, or as many processes as GPUs",
+        _ => "as many processes as GPUs",
+    };
     if each > gpus {
         let evidence = format!("{evidence}: those without fail, and the others wait for them");
         return Some(Check::fail(evidence, remedy).at(call.at("command")));
@@ -48,7 +51,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     };
     let is_only = call.manifests.all_calls().filter(is_beside).count() == 1
         && call.pods.step.size.tasks <= call.pods.step.size.nodes;
-    let are_idle = each < gpus && !matches!(launch.tool, Tool::DeepSpeed | Tool::Lightning);
+    let are_idle = each < gpus && !matches!(launch.tool, Tool::DeepSpeed | Tool::Lightning | Tool::Other);
     (are_idle && is_only && said.is_some() == visible.is_some())
         .then(|| Check::warn(evidence, remedy).at(call.at("command")))
 }

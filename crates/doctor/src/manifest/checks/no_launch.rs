@@ -5,7 +5,8 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "no-launch",
     sees: "WARN: several pods run a program that is no launcher of those above, and something hints at \
-           PyTorch, as in `python train.py` in a JobSet: what it does was not checked",
+           PyTorch, as in `python train.py` in a JobSet: what it does was not checked. FAIL: `srun python \
+           -c` with `init_process_group` in the text and nothing that sets `RANK`",
     examples: ["no-launch.yaml", "good-job-static.yaml"],
     find: Find::After(find),
 };
@@ -43,6 +44,15 @@ fn of_pods(pods: &Pods) -> Option<Check> {
     };
     let commands = || container.commands.iter().rev();
     let program = commands().find(is_python).or_else(|| commands().find(is_program));
+    if let Some(command) = program.filter(|command| lacks_variables(command)) {
+        let words = command.words.iter().take(2).map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let evidence = format!(
+            "the pods run `{words}` with `init_process_group`, which reads RANK, WORLD_SIZE and MASTER_ADDR: \
+             nothing sets them"
+        );
+        let remedy = "start it with `torchrun`, or set them for each process";
+        return Some(Check::fail(evidence, remedy).at(pods.at(&container.at("command"))));
+    }
     let what = match program {
         Some(command) => {
             let words: Vec<String> = command.words.iter().take(3).map(ToString::to_string).collect();
@@ -56,6 +66,15 @@ fn of_pods(pods: &Pods) -> Option<Check> {
     let remedy = "if they train together: see that each knows the master's name, how many they are, and its \
                   own number";
     Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))
+}
+
+/// Whether a program that stands in the command reads torch's variables, which nothing sets.
+fn lacks_variables(command: &Command) -> bool {
+    const OWN: [&str; 6] = ["init_method", "rank=", "store=", "MASTER_ADDR", "SLURM_", "spawn"];
+    let text = command.words.iter().map(ToString::to_string).collect::<String>();
+    text.contains("init_process_group(")
+        && !OWN.iter().any(|word| text.contains(word))
+        && ["RANK", "MASTER_ADDR"].iter().all(|name| command.variable(name).is_none())
 }
 
 /// Whether the container is read by another check, or runs something that meets by itself.
