@@ -454,7 +454,11 @@ impl Fold<'_> {
                     made_before: address.made_before(),
                     withdrawn: false,
                 };
-                self.jobs.grow(&key, |run, room| run.publish(address.member, address.attempt(), info, room));
+                let (rank, attempt) = (address.member, address.attempt());
+                let is_again = self.jobs.grow(&key, |run, room| run.publish(rank, attempt, info, room));
+                if is_again == Some(true) {
+                    self.told.log.forget(&key);
+                }
                 if let Some(client) = self.client(conn) {
                     (client.rank, client.published) = (Some(address.member), None);
                     client.host = host;

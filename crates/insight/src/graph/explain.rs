@@ -194,9 +194,11 @@ impl Graph<'_> {
                 Default::default()
             }
             ExpectedWriter::Rank(rank) => self.absent(run, meeting, rank),
-            // A complete round counts all of them.
+            // A complete round counts all of them, also those that have not told their roles.
             ExpectedWriter::Node(rank) if run.kind() == RunKind::C10d => {
-                (self.gone_without_role(run, rank), Names::default())
+                let is_without = |other: u32| other != rank && !run.round().roles.contains(&other);
+                let others = run.participants().filter(|node| node.rank.is_some_and(is_without));
+                (self.with_ends(others), Names::default())
             }
             // A static node that has come shows that there are all with lower ranks.
             ExpectedWriter::Node(rank) if is_static && is_unseen => {
@@ -287,13 +289,6 @@ impl Graph<'_> {
             .and("have published there", &published)
             .when(is_barrier, |reason| reason.and("arrived", &who))
             .when(is_of_groups, |reason| reason.look_at(SAME_GROUPS))
-    }
-
-    /// c10d: the other nodes of the round that are gone, and have not told their roles.
-    fn gone_without_role(&self, run: &TrackedRun, asked: u32) -> Names {
-        let is_without = |rank: u32| rank != asked && !run.round().roles.contains(&rank);
-        let dead = run.participants().filter(|node| node.rank.is_some_and(is_without));
-        self.with_ends(dead)
     }
 
     /// The dead among these nodes, and how they have gone.

@@ -133,7 +133,8 @@ impl Graph<'_> {
                 return self.cycle(&path[from..], run);
             }
             path.push(at);
-            let is_past = next.is_of_another_round(run);
+            // The ranks of a round that the run has left are not those of its nodes now.
+            let is_past = next.round.zip(run).is_some_and(|(round, run)| round != run.round().number);
             if let Some(but) = run.filter(|_| !is_past).and_then(|run| Self::without_ranks(run, key)) {
                 return root(next, Sighting::idle(None).but(but));
             }

@@ -164,7 +164,8 @@ impl Graph<'_> {
             KeyPattern::Address(address) if address.kind == AddressKind::AssignedRanks => address.node_rank(),
             _ => return None,
         };
-        let all = run.counted_on().filter(|&nodes| node >= nodes)?;
+        let of_static = run.round().role_nodes.filter(|_| run.kind() == RunKind::Static);
+        let all = of_static.filter(|&nodes| node >= nodes)?;
         Some(But::NotCounted { of: Place::Node, all })
     }
 

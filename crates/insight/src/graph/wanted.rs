@@ -118,12 +118,6 @@ pub(crate) fn wanted(key: &[u8]) -> Wanted {
 }
 
 impl Wanted {
-    /// Whether it belongs to a round that the run has left, so that its ranks are not those of the run's
-    /// nodes now.
-    pub(super) fn is_of_another_round(&self, run: Option<&TrackedRun>) -> bool {
-        self.round.zip(run).is_some_and(|(round, run)| round != run.round().number)
-    }
-
     /// The node that is to write it, if it is one that had its rank in that round.
     pub(super) fn node<'r>(&self, run: &'r TrackedRun) -> Option<&'r TrackedNode> {
         let ExpectedWriter::Node(rank) = self.writer else { return None };

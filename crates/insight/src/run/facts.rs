@@ -58,7 +58,7 @@ pub(crate) struct RoundFacts {
     /// The node that was it.
     pub(super) most_present: Names,
     /// Nodes that rank 0's agent waits for.
-    pub(super) role_nodes: Option<u32>,
+    pub(crate) role_nodes: Option<u32>,
     /// Static: ranks of nodes that node rank 0 does not count on, since when, until that is reported.
     pub(super) beyond: BTreeMap<u32, Timestamp>,
     /// Node ranks that have written their role.

@@ -149,9 +149,9 @@ impl TrackedRun {
 
     /// A node has come that is none of the run: a copy, or one of another backend.
     fn comes_beside(&mut self, node: TrackedNode) {
+        // It may tell its role again.
         let is_it = |other: &TrackedNode| (other.membership, other.conn) == (node.membership, node.conn);
-        self.life.nodes.retain(|other| !is_it(other));
-        if self.life.nodes.len() < MOST_NODES {
+        if self.life.nodes.len() < MOST_NODES && !self.life.nodes.iter().any(is_it) {
             self.life.nodes.push(node);
         }
         self.touch();
@@ -272,11 +272,6 @@ impl TrackedRun {
     /// Whether a node of this rank has come, now or to the attempt before that it goes on with.
     pub(crate) fn has_come(&self, rank: u32) -> bool {
         self.node_of_rank(rank).is_some() || self.not_again().any(|node| node.rank == Some(rank))
-    }
-
-    /// The number of nodes that the one with rank 0 hands out ranks to.
-    pub(crate) fn counted_on(&self) -> Option<u32> {
-        self.round.role_nodes.filter(|_| self.kind == RunKind::Static)
     }
 
     /// Node rank 0 counts on so many nodes: others are not in the round.

@@ -161,17 +161,27 @@ impl TrackedRun {
         self.life.world.connected.uses_group(conn);
     }
 
-    /// A rank published its address.
-    pub(crate) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo, room: &mut Room) {
+    /// A rank published its address. Returns whether a run that was over begins anew: who is left of it may
+    /// be the first of the next.
+    pub(crate) fn publish(
+        &mut self,
+        rank: u32,
+        attempt: Option<u32>,
+        info: RankInfo,
+        room: &mut Room,
+    ) -> bool {
         if !self.takes_rank(rank, room) {
-            return;
+            return false;
         }
+        let is_again =
+            self.round.over_at.is_some() && self.worker_came(info.conn, info.process(), info.joined);
         let has_size = info.size.is_some();
         let begins = self.life.world.publish(rank, attempt, info);
         if begins.is_some() && !self.has_agents() && has_size {
             self.round.started = begins;
         }
         self.check_ranks();
+        is_again
     }
 
     /// The address of a rank was dropped.

@@ -489,10 +489,11 @@ impl World {
 
     /// The meeting that this connection of a rank is in.
     pub(crate) fn of(&self, rank: Option<u32>, conn: ConnId) -> &Meeting {
-        let is_it = |meeting: &&Meeting| rank.is_some_and(|rank| meeting.has_conn(rank, conn));
+        let mut all = self.meetings.iter();
+        let is_it = |meeting: &&Meeting, rank| meeting.known_as(rank).any(|known| known.conn == conn);
         match self.meetings.len() {
             1 => self.shown(),
-            _ => self.meetings.iter().find(is_it).unwrap_or_else(|| self.shown()),
+            _ => rank.and_then(|rank| all.find(|it| is_it(it, rank))).unwrap_or_else(|| self.shown()),
         }
     }
 

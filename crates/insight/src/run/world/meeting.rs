@@ -266,12 +266,8 @@ impl Meeting {
         self.known_as(rank).any(|known| known.conn == process.conn || known.is_same_process(process))
     }
 
-    /// Whether this connection is that of the rank here, or was.
-    pub(super) fn has_conn(&self, rank: u32, conn: ConnId) -> bool {
-        self.known_as(rank).any(|known| known.conn == conn)
-    }
-
-    fn known_as(&self, rank: u32) -> impl Iterator<Item = &RankInfo> {
+    /// Who has this rank here, or had it.
+    pub(super) fn known_as(&self, rank: u32) -> impl Iterator<Item = &RankInfo> {
         [&self.ranks, &self.former].into_iter().filter_map(move |of| of.get(&rank))
     }
 

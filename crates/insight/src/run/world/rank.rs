@@ -54,7 +54,7 @@ impl RankInfo {
     }
 
     /// The process, where it told its id.
-    pub(super) fn process(&self) -> Option<Process> {
+    pub(crate) fn process(&self) -> Option<Process> {
         Some((self.peer.ip(), self.pid?))
     }
 

@@ -27,6 +27,9 @@ tells nodes_missing: node 2, node 1 never node 1 and node 2 | never seen: node 1
 = static: a node with a larger --nnodes waits for ranks that nobody hands out
 static 0 of 2; static 2 of 3; static 1 of 2; assign 0 2x1
 tells join_refused: node 2, 10.77.0.12, rank 0 never from node 0 | look at rank 0
+= static: of two agents with rank 0 the older starts its workers again, and the other dies
+static 0,1,2:0 of 2; assign 2 2x1; pass 2; restarts 0; pass 2; leave 2; pass 3
+tells duplicate_rank: 10.77.0.10, 10.77.0.12 never connection closed
 = static: an operator resets the store while nodes join
 static 0,1 of 3; pass 2; reset
 tells waiting never wait_cycle | each waits for the next
@@ -47,8 +50,7 @@ never round 1 | missing | of 2 nodes | rank 0
 tells round_over: node 0, 10.77.0.10, node 1, 10.77.0.11, rank 3, host103
 = static: a node starts its workers again long after that of the rank that failed first
 staticrun 2; workers 0..4 of 4; pass 5; leave 102..104; restarts 1; pass 1
-rank 204..206:2 of 4 at 10.77.0.11; leave 100; pass 2; leave 101
-restarts 0
+rank 204..206:2 of 4 at 10.77.0.11; leave 100; pass 2; leave 101; restarts 0
 tells round_over: node 0, 10.77.0.10, rank 2, host102 never round 1 | missing | of 2 nodes | rank 0
 = static: two agents have one node rank, and another is free
 static 0,1,2:1,3:2 of 4
