@@ -212,9 +212,7 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
     };
     let former = run.former().filter(is_of_round);
     let lost = run.participants().chain(former).filter(|node| node.is_lost());
-    // Where several nodes have one address, it is not known whose link is away.
-    let has_link_away = |node: &TrackedNode| Some(links.away_at(node.peer?.ip()).is_some());
-    let is_away = |node: &TrackedNode| has_link_away(node) == Some(true) && run.address_of(node).is_some();
+    let is_away = |node: &TrackedNode| node.peer.is_some_and(|peer| links.is_away(peer));
     let last = |node: &TrackedNode| match node.gone_as() {
         Some(gone) => gone,
         None if node.is_not_back() => Presence::NotBack.into(),

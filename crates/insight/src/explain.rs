@@ -388,7 +388,7 @@ impl Look<'_> {
             let found = of_run.chain(conditions::of_gate(run, &plan, &self.jobs.links, self.now));
             held.extend(found.map(|finding| Held { store: key.port(), run: Some(key.clone()), finding }));
         }
-        let away = self.jobs.links.away(|addr| self.who_is_at(addr), self.now).into_iter();
+        let away = self.jobs.links.away(|clients| self.who_is(clients), self.now).into_iter();
         let barriers = self.jobs.barriers.iter().map(|open| barrier_waits(open, self.now));
         held.extend(away.chain(barriers).map(|finding| Held { store: None, run: None, finding }));
         held.extend(self.jobs.foreign.iter().map(|foreign| wrong_port(foreign, self.now)));
@@ -566,9 +566,9 @@ impl Look<'_> {
         client.is_some_and(|client| self.jobs.links.is_away(client.peer))
     }
 
-    /// The nodes that come from this address, or the ranks where there are no agents.
-    fn who_is_at(&self, addr: IpAddr) -> Names {
-        let is_at = |peer: SocketAddr| peer.ip() == addr;
+    /// The nodes of these clients, or the ranks where there are no agents.
+    fn who_is(&self, clients: &[SocketAddr]) -> Names {
+        let is_at = |peer: SocketAddr| clients.contains(&peer);
         Names::of(self.jobs.runs.values().flat_map(|run| {
             let nodes = run.participants().filter(|node| node.is_there() && node.peer.is_some_and(is_at));
             let ranks = run.world().shown().live().filter(|(_, info)| !run.has_agents() && is_at(info.peer));

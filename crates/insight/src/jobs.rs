@@ -1,7 +1,6 @@
 //! What is known: the stores, the runs that their traffic shows, and what was said about runs from outside.
 
-use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,21 +88,6 @@ impl Jobs {
 
     pub(super) fn store(&mut self, port: u16) -> &mut StoreWatch {
         self.stores.entry(port).or_insert_with(|| StoreWatch::new(port))
-    }
-
-    /// Looks from which addresses more clients come than those of the links that are away there.
-    pub(super) fn see_shared_links(&mut self) {
-        let mut room: HashMap<IpAddr, usize> = HashMap::new();
-        for link in &self.links.away {
-            let clients = room.entry(link.addr).or_default();
-            *clients = clients.saturating_add(link.clients);
-        }
-        let clients = self.stores.values().flat_map(|store| store.clients.values());
-        let addrs = clients.map(|client| client.peer.ip());
-        let is_beyond = |addr: &IpAddr| {
-            room.get_mut(addr).is_some_and(|room| room.checked_sub(1).map(|left| *room = left).is_none())
-        };
-        self.links.shared = addrs.filter(is_beyond).collect();
     }
 
     /// A run's name for people.

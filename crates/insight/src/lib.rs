@@ -190,7 +190,6 @@ impl Insight {
             self.told.tell(Change::Links(counts));
         }
         if self.jobs.links.are_away(away, now) {
-            self.jobs.see_shared_links();
             self.jobs.runs.values_mut().for_each(TrackedRun::touch);
         }
         self.jobs.links.hear(news);

@@ -1,7 +1,7 @@
 //! The links of relays: which are away, and which were for too long. Their clients are no worse off than if
 //! the server were slow, so nothing is said of them meanwhile.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ pub struct AwayLink {
     pub name: String,
     /// Where it came from last.
     pub addr: IpAddr,
-    /// Its clients, which its relay holds.
-    pub clients: usize,
+    /// Its clients, which its relay holds: what the server takes for their addresses.
+    pub clients: Vec<SocketAddr>,
     /// Since when.
     pub since: Timestamp,
     /// What broke it, where that was seen.
@@ -64,10 +64,10 @@ pub enum LinkEvent {
 pub(super) struct Links {
     pub(super) counts: LinkCounts,
     pub(super) away: Vec<AwayLink>,
-    /// Addresses of these from which others come, too: it is not known whose link that is.
-    pub(super) shared: HashSet<IpAddr>,
-    /// Addresses of those that are back, and since when: for a few seconds.
-    pub(super) back: Vec<(IpAddr, Timestamp)>,
+    /// Their clients, and since when.
+    behind: HashMap<SocketAddr, Timestamp>,
+    /// The clients of those that are back, and since when: for a few seconds.
+    back: HashMap<SocketAddr, Timestamp>,
     /// What has happened, not yet told.
     pub(super) found: Vec<Finding>,
     /// How and when those ended whose relays have not come again.
@@ -164,32 +164,33 @@ impl Links {
     pub(super) fn are_away(&mut self, mut away: Vec<AwayLink>, now: Timestamp) -> bool {
         const KEPT: Duration = Duration::from_secs(10);
         away.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        self.back.retain(|(_, at)| now.since(*at) < KEPT);
-        let before = std::mem::replace(&mut self.away, away);
-        let still: HashSet<IpAddr> = self.away.iter().map(|link| link.addr).collect();
-        let back = before.iter().map(|link| link.addr).filter(|addr| !still.contains(addr));
-        self.back.extend(back.map(|addr| (addr, now)));
-        let addrs = |links: &[AwayLink]| links.iter().map(|link| link.addr).collect::<Vec<_>>();
-        addrs(&before) != addrs(&self.away)
+        self.back.retain(|_, at| now.since(*at) < KEPT);
+        self.away = away;
+        let behind =
+            self.away.iter().flat_map(|link| link.clients.iter().map(|client| (*client, link.since)));
+        let before = std::mem::replace(&mut self.behind, behind.collect());
+        let back = before.keys().filter(|client| !self.behind.contains_key(client));
+        self.back.extend(back.map(|client| (*client, now)));
+        before != self.behind
     }
 
-    /// How long one of a relay at this address has been back, if it was away until lately.
-    pub(super) fn back_for(&self, addr: IpAddr, now: Timestamp) -> Option<Duration> {
-        self.back.iter().filter(|(back, _)| *back == addr).map(|(_, at)| now.since(*at)).min()
+    /// How long a client's link has been back, if it was away until lately.
+    pub(super) fn back_for(&self, client: SocketAddr, now: Timestamp) -> Option<Duration> {
+        self.back.get(&client).map(|at| now.since(*at))
     }
 
     /// Whether a process is behind a link that is away, so that nobody knows whether it is there.
-    pub(super) fn is_away(&self, peer: SocketAddr) -> bool {
-        self.away_at(peer.ip()).is_some()
+    pub(super) fn is_away(&self, client: SocketAddr) -> bool {
+        self.away_since(client).is_some()
     }
 
-    /// One that is away, of a relay at this address, if nobody else comes from there.
-    pub(super) fn away_at(&self, addr: IpAddr) -> Option<&AwayLink> {
-        self.away.iter().find(|link| link.addr == addr && !self.shared.contains(&addr))
+    /// Since when the link has been away that a process is behind.
+    pub(super) fn away_since(&self, client: SocketAddr) -> Option<Timestamp> {
+        self.behind.get(&client).copied()
     }
 
-    /// The relays whose links are away. `behind`: the nodes and ranks that come from an address.
-    pub(super) fn away(&self, behind: impl Fn(IpAddr) -> Names, now: Timestamp) -> Vec<Finding> {
+    /// The relays whose links are away. `behind`: the nodes and ranks of these clients.
+    pub(super) fn away(&self, behind: impl Fn(&[SocketAddr]) -> Names, now: Timestamp) -> Vec<Finding> {
         let each = if self.away.len() > Self::ONE_BY_ONE { self.away.len() } else { 1 };
         let finding = |links: &[AwayLink]| {
             let only = if let [only] = links { Some(only) } else { None };
@@ -198,11 +199,9 @@ impl Links {
             let mut names: Vec<String> = links.iter().map(|link| link.name.clone()).collect();
             names.sort_by_key(String::len);
             let (names, away) = (Names::of(names), Elapsed(now.since(since)));
-            let clients: usize = links.iter().map(|link| link.clients).sum();
+            let clients: usize = links.iter().map(|link| link.clients.len()).sum();
             let addr = if_some(only, |link| format!(" at {}", link.addr));
-            // Several relays may have one address.
-            let behind =
-                only.map(|link| behind(link.addr)).filter(|behind| [1, clients].contains(&behind.count()));
+            let behind = only.map(|link| behind(&link.clients));
             let with = if_some(behind.filter(|behind| !behind.is_empty()), |who| format!(", with {who},"));
             let why = if_some(only.and_then(|link| link.why.as_ref()), |why| format!(": {why}"));
             let keeps = if_some(Some(clients).filter(|clients| *clients > 0), |clients| {

@@ -440,7 +440,7 @@ impl Graph<'_> {
                 ExpectedWriter::Rank(_) | ExpectedWriter::NcclRankZero => Place::Rank,
                 _ => return None,
             };
-            let is_back = self.links.back_for(wait.view.peer.ip(), self.now).is_some();
+            let is_back = self.links.back_for(wait.view.peer, self.now).is_some();
             let is_here = !is_back && !self.links.is_away(wait.view.peer);
             let (run, who) = (self.run_waiting(&wait.view).filter(|_| is_here)?, self.who(conn));
             let since = Timestamp(self.now.0.saturating_sub(ago.0));
@@ -474,10 +474,9 @@ impl Graph<'_> {
         };
         let may_send = |node: &&TrackedNode| {
             client(node).is_some_and(|client| {
-                let ip = client.peer.ip();
                 !waits(node)
-                    && self.links.away_at(ip).is_none()
-                    && self.links.back_for(ip, self.now).is_none_or(|since| since >= late)
+                    && !self.links.is_away(client.peer)
+                    && self.links.back_for(client.peer, self.now).is_none_or(|since| since >= late)
             })
         };
         let there = || run.participants().filter(|node| node.is_there() && !node.finished);

@@ -105,7 +105,7 @@ impl Graph<'_> {
 
     /// A process behind a link that is away: it may be dead, whatever its relay holds.
     pub(super) fn away_from(&self, peer: Option<SocketAddr>) -> Option<Sighting> {
-        Some(Sighting::at(Presence::Away, self.links.away_at(peer?.ip())?.since))
+        Some(Sighting::at(Presence::Away, self.links.away_since(peer?)?))
     }
 
     /// A process that is there, and does not wait here, as far as is known: it may have begun to just now.
@@ -141,7 +141,7 @@ impl Graph<'_> {
             return away;
         }
         let Some(client) = client else { return self.idle(conn) };
-        let is_back = self.links.back_for(client.peer.ip(), self.now).is_some_and(|since| since < UNTOLD);
+        let is_back = self.links.back_for(client.peer, self.now).is_some_and(|since| since < UNTOLD);
         let waits = if self.now.since(client.since) < UNTOLD || is_back {
             Waits::NotKnownYet
         } else if Self::has_alike(client, run) {

@@ -86,7 +86,7 @@ pub(super) struct Lab {
     /// What it is compared with.
     pub(super) scene: Scene,
     states: BTreeMap<String, StateModel>,
-    clients: BTreeMap<u32, (ConnId, IpAddr, u32)>,
+    pub(super) clients: BTreeMap<u32, (ConnId, IpAddr, u32)>,
     pub(super) serial: u32,
 }
 

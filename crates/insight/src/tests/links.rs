@@ -62,9 +62,9 @@ away 10.77.0.11 train-1; pass 8; see rank_grid.states=ja. ranks.joined=1 ranks.a
 see explanation.facts.held.shown=rank 0 on host10 waits.who=rank 0 on host10
 back; pass 2; see rank_grid.states=jj. ranks.joined=2 ranks.away=0
 see explanation.facts.held.shown=rank 0 on host10,rank 1 on host11
-= of more clients than a link has it is not known who is behind it [soon]
+= who comes from the address of a link and is not behind it is there [soon]
 rank 0..12 of 13 at 10.77.0.11; await 0..12 12; pass 1; away 10.77.0.11 train-1; pass 8
-see ranks.joined=12 ranks.away=0; said waiting
+see ranks.joined=4 ranks.away=8; said waiting
 = who is behind a link that is away claims no rank
 rank 11:1 of 3 at 10.77.0.^; away 10.77.0.11 train-1; rank 12:1 of 3 at 10.77.0.^; pass 5
 said duplicate_rank=0; rank 13:1 of 3 at 10.77.0.^; pass 5; said duplicate_rank=1

@@ -259,10 +259,12 @@ impl Stage for Lab {
             }
             "away" => {
                 let addr: IpAddr = first.parse().expect("an address");
+                let its = self.clients.iter().filter(|(_, (_, of, _))| *of == addr).take(8);
+                let its: Vec<_> = its.map(|(n, _)| (addr, 40000 + *n as u16).into()).collect();
                 let link = |name: &str| AwayLink {
                     name: name.into(),
                     addr,
-                    clients: 8,
+                    clients: its.clone(),
                     since: self.now,
                     why: Some("the relay closed the connection".into()),
                 };

@@ -234,6 +234,7 @@ impl LinkHost {
             let told_after = if state.connection == 0 { recovery } else { TOLD_AFTER };
             if now.since(since) >= told_after {
                 let (name, addr, why) = (link.name.clone(), state.sessions.relay(), state.broken.clone());
+                let clients = state.sessions.clients().collect();
                 told.push(AwayLink { name, addr, clients, since, why });
             }
         }

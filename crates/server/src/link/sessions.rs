@@ -58,6 +58,7 @@ impl Wake for SessionWaker {
 }
 
 struct LinkSession {
+    client: SocketAddr,
     conversation: Conversation,
     linked: Linked,
     waker: Waker,
@@ -193,7 +194,7 @@ impl LinkSessions {
         let (is_closed, waker) = self.waker_of(no);
         let id = self.session_id(no);
         let (session, linked) = listener.resume_linked(client, id, Arc::clone(&is_closed), waker.clone())?;
-        Some(self.new_session(session, linked, waker, is_closed, dialect))
+        Some(self.new_session(client, session, linked, waker, is_closed, dialect))
     }
 
     fn waker_of(&self, no: SessionNo) -> (Arc<AtomicBool>, Waker) {
@@ -203,6 +204,7 @@ impl LinkSessions {
 
     fn new_session(
         &self,
+        client: SocketAddr,
         session: Session,
         linked: Linked,
         waker: Waker,
@@ -212,6 +214,7 @@ impl LinkSessions {
         let config = self.stores.config();
         let decoder = Decoder::resume(config.limits, config.legacy_dialect, dialect);
         LinkSession {
+            client,
             conversation: Conversation::linked(session, decoder, self.stores.journal().is_some()),
             linked,
             waker,
@@ -233,6 +236,11 @@ impl LinkSessions {
     /// The address from which the relay last came.
     pub(super) fn relay(&self) -> IpAddr {
         self.relay
+    }
+
+    /// What the stores take for the clients' addresses.
+    pub(super) fn clients(&self) -> impl Iterator<Item = SocketAddr> {
+        self.sessions.values().map(|session| session.client)
     }
 
     /// The relay comes from another address. Its present clients keep the old address.
@@ -572,7 +580,7 @@ impl LinkSessions {
         else {
             return self.end.end(no, "the server has as many clients as it may".into());
         };
-        let session = self.new_session(session, linked, waker, is_closed, Dialect::Unknown);
+        let session = self.new_session(client, session, linked, waker, is_closed, Dialect::Unknown);
         self.sessions.insert(no, Box::new(session));
     }
 

@@ -453,7 +453,6 @@ fn what_was_false_once_is_true() {
     // Rank 0 waits in its sub-group while others miss its address.
     let waits = vec![(ComeAll, 0), (Group(0, 0), 0), (Die(2), 0), (Restart(1), 0), (ComeWrong(2, 2), 180)];
     let dropped = vec![(Host(2), 0), (SecondJob(3), 0), (EndJob(1), 0), (Come(1), 0)];
-    // Who is left of a job that ended is the first of the next.
     let left = vec![(Connect(3), 5), (SecondJob(4), 90), (EndJob(0), 40), (Publish(3), 5), (Come(1), 0)];
     for schedule in [waits, dropped, left] {
         assert_eq!(played(Truth::new(), "", schedule).checked, Ok(()));
