@@ -210,7 +210,10 @@ impl TrackedRun {
     /// The nodes of the round that are lost and have not come again.
     pub(crate) fn lost(&self) -> impl Iterator<Item = &TrackedNode> {
         let again = self.names_again();
-        self.participants().filter(move |node| node.is_lost() && !again.contains(node.name.as_str()))
+        // Others take a dead one out of the state after a while.
+        let out = self.those(Membership::TakenOut).filter(|node| node.round == self.round.number);
+        let all = self.participants().chain(out);
+        all.filter(move |node| node.is_lost() && !again.contains(node.name.as_str()))
     }
 
     /// The nodes of the round as torch counts them: those that have died, too.

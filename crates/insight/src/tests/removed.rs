@@ -26,9 +26,9 @@ cas 2 complete; pass 5; see nodes.joined=3 nodes.gone=1 nodes.missing=1 missing.
 = all that a round counts and that are dead are named
 join 0..3; pass 5; leave 0,1; joins 3 join complete; wait 2 c10d/MASTER_ADDR; pass 40
 = the death of a node that was taken out is said
-run 3; pass 16; cas 0 drop:1; pass 5; leave 1; pass 3
+run 3; pass 16; cas 0 drop:1; pass 5; leave 1; pass 3; see nodes.gone=1
 = the death of a node that was taken out is said (2)
-join 0..2; pass 16; cas 0 drop:1; pass 5; leave 1; pass 3
+join 0..2; pass 16; cas 0 drop:1; pass 5; leave 1; pass 3; see nodes.gone=1
 = ranks that ended for newcomers are no news
 run 2; rank 10..12:0 of 2 at 10.77.0.^; pass 5; joins 3 wait; pass 1
 for 0,1: leave 10+%; cas % leave; cas % wait
