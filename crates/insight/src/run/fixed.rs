@@ -271,7 +271,8 @@ impl TrackedRun {
 
     /// Whether a node of this rank has come, now or to the attempt before that it goes on with.
     pub(crate) fn has_come(&self, rank: u32) -> bool {
-        self.node_of_rank(rank).is_some() || self.not_again().any(|node| node.rank == Some(rank))
+        let mut others = self.not_again().chain(self.those(Membership::Rival));
+        self.node_of_rank(rank).is_some() || others.any(|node| node.rank == Some(rank))
     }
 
     /// Node rank 0 counts on so many nodes: others are not in the round.

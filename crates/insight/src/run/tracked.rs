@@ -192,9 +192,10 @@ impl TrackedRun {
         self.node_of_rank(rank).filter(|_| round == self.round.number).or_else(out)
     }
 
-    /// The names of the nodes that are there.
+    /// The names of the nodes that are there, and of others that have come as such.
     pub(crate) fn names_there(&self) -> HashSet<&str> {
-        let there = self.nodes().filter(|node| node.is_there()).chain(self.taken_out());
+        let claim = self.nodes().chain(self.those(Membership::Rival));
+        let there = claim.filter(|node| node.is_there()).chain(self.taken_out());
         there.map(|node| node.name.as_str()).collect()
     }
 

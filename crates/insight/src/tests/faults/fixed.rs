@@ -28,8 +28,9 @@ tells nodes_missing: node 2, node 1 never node 1 and node 2 | never seen: node 1
 static 0 of 2; static 2 of 3; static 1 of 2; assign 0 2x1
 tells join_refused: node 2, 10.77.0.12, rank 0 never from node 0 | look at rank 0
 = static: of two agents with rank 0 the older starts its workers again, and the other dies
-static 0,1,2:0 of 2; assign 2 2x1; pass 2; restarts 0; pass 2; leave 2; pass 3
-tells duplicate_rank: 10.77.0.10, 10.77.0.12 never connection closed
+static 0,1,2:0 of 2; assign 2 2x1; pass 2; restarts 0; pass 2; leave 2; pass 3; said lost=0
+static 12:0 of 2; leave 0; pass 3; see missing.name=
+tells duplicate_rank: 10.77.0.10, 10.77.0.12
 = static: an operator resets the store while nodes join
 static 0,1 of 3; pass 2; reset
 tells waiting never wait_cycle | each waits for the next
