@@ -8,7 +8,7 @@ pub(super) const RULE: Rule = Rule {
     id: "broken-line",
     sees: "FAIL: a blank or a comment behind the `\\` at the end of a line, no `\\` at all, or a line with a \
            comment, or none, between the flags: torchrun does not get what follows; a quote that nothing \
-           closes; DOS line ends",
+           closes; DOS line ends. WARN: `[ -z \"$X\"]`, whose bracket is a part of the word",
     examples: ["broken-line.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };
@@ -19,14 +19,15 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         let texts = || object.value.get("data").into_iter().filter_map(Value::as_object).flatten();
         let scripts = texts().filter_map(|(_, text)| text.as_str()).filter(|text| text.starts_with("#!"));
         let alone = object.script().filter(|_| manifests.of_object(object.number).next().is_none());
-        Some(check(scripts.chain(alone).find_map(broken)?).at(object.place("-")))
+        let mut all = scripts.chain(alone);
+        Some(all.find_map(|text| broken(text).map(check).or_else(|| dangling(text)))?.at(object.place("-")))
     };
     let of_container = |(pods, container): (&Pods, &Container)| {
         let found = container.texts().find_map(broken).map(check).or_else(|| unjoined(container));
         let found = found.or_else(|| container.texts().find_map(dangling))?;
         Some(found.at(pods.at(&container.at("command"))))
     };
-    let of_script = |object: &Object| of_dos(object).or_else(|| of_quote(object));
+    let of_script = |object: &Object| of_dos(object).or_else(|| of_quote(object)).or_else(|| unended(object));
     let maps = manifests.objects.iter().filter_map(|object| of_map(object).or_else(|| of_script(object)));
     maps.chain(manifests.containers().filter_map(of_container)).collect()
 }
@@ -46,6 +47,18 @@ fn of_quote(object: &Object) -> Option<Check> {
     let evidence =
         format!("line {line}: nothing closes this `{quote}`: the shell runs nothing of what follows");
     Some(Check::fail(evidence, format!("a second {quote}")).at(object.place("-")))
+}
+
+/// A test whose last bracket is a part of the word before it.
+fn unended(object: &Object) -> Option<Check> {
+    let test = object.script()?.lines().find_map(|line| {
+        let (_, test) = line.trim().split_once("if [ ").or_else(|| line.trim().split_once("while [ "))?;
+        let test = test.split([';', '&', '|']).next()?.trim_end();
+        test.ends_with("\"]").then_some(test)
+    })?;
+    let evidence =
+        format!("`[ {test}` has no blank before its last bracket: the test fails, whatever is true");
+    Some(Check::warn(evidence, "a blank before `]`").at(object.place("-")))
 }
 
 fn check((number, why, lost): (usize, &str, &str)) -> Check {
@@ -70,19 +83,26 @@ fn unjoined(container: &Container) -> Option<Check> {
     Some(Check::fail(evidence, "a backslash at the end of each line but the last of a command"))
 }
 
-/// A launcher in a line of its own, as deep as the lines of the command above it: no backslash joins them.
+/// A launcher or a flag in a line of its own, as deep as the lines of the command above it: no backslash joins
+/// them.
 fn dangling(text: &str) -> Option<Check> {
     let deep = |line: &str| line.len().saturating_sub(line.trim_start().len());
     let lines: Vec<&str> = text.lines().collect();
     let ends_open = |line: &str| line.trim_end().ends_with(['\\', ';', '&', '|', '(', '{', '\'', '"']);
     let goes_on = |at: usize| lines.get(at).is_some_and(|line| line.ends_with('\\'));
+    // The lines of an array or of a text in quotes need no backslash.
+    let is_list = |text: &str| {
+        let quotes = |quote| text.matches(quote).count() % 2 == 1;
+        quotes('"') || quotes('\'') || text.matches('(').count() > text.matches(')').count()
+    };
     let at = (2..lines.len()).find(|&at| {
         let (last, next) = (lines[at.saturating_sub(1)], lines[at]);
         let begin = (0..at.saturating_sub(1))
             .rev()
             .find(|&above| !goes_on(above))
             .map_or(0, |it| it.saturating_add(1));
-        let leads = next.split_whitespace().next().is_some_and(is_launcher);
+        let is_flag = |word: &str| word.starts_with("--") && !is_list(&lines[begin..at].join(" "));
+        let leads = next.split_whitespace().next().is_some_and(|word| is_launcher(word) || is_flag(word));
         let is_block =
             last.split_whitespace().last().is_some_and(|word| matches!(word, "then" | "do" | "else"));
         goes_on(at.saturating_sub(2))

@@ -5,8 +5,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "sbatch-ignored",
-    sees: "FAIL: `#SBATCH` lines behind the first command of the script; `#SBATCH --nodes=$NODES`; a script \
-           whose first line is not `#!/bin/bash`. WARN: a script whose lines all begin with `# SBATCH`",
+    sees: "FAIL: `#SBATCH` lines behind the first command of the script; `#SBATCH --nodes=$NODES`; more \
+           names in `--nodelist` than `--nodes`; a script whose first line is not `#!/bin/bash`. WARN: a script whose lines all begin with `# SBATCH`",
     examples: ["sbatch-ignored.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };
@@ -17,7 +17,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         // A here-document may be another script, which it writes.
         let own = text.lines().take_while(|line| !line.contains("<<") || line.trim_start().starts_with('#'));
         let text = &own.flat_map(|line| [line, "\n"]).collect::<String>();
-        let found = [unnamed(text).or_else(|| unfilled(text)), behind(text), with_blank(text)];
+        let found = [unnamed(text).or_else(|| unfilled(text)), named(text), behind(text), with_blank(text)];
         found.into_iter().flatten().map(|check| check.at(object.place("-")))
     });
     found.collect()
@@ -33,6 +33,23 @@ fn unfilled(text: &str) -> Option<Check> {
     let evidence = format!("sbatch fills in no variable: it rejects `#SBATCH {line}`");
     let remedy = "the number itself, or the option on the command line: sbatch --nodes=$NODES SCRIPT";
     Some(Check::fail(evidence, remedy))
+}
+
+/// The nodes that the job is to have are more than it may have. Ranges are not counted.
+fn named(text: &str) -> Option<Check> {
+    let value = |names: [&str; 2]| {
+        text.lines().filter_map(|line| line.strip_prefix("#SBATCH")).find_map(|line| {
+            let mut words = line.split('#').next()?.trim().splitn(2, ['=', ' ']);
+            words.next().filter(|name| names.contains(name)).and(words.next()).map(str::trim)
+        })
+    };
+    let (list, nodes) = (value(["--nodelist", "-w"])?, value(["--nodes", "-N"])?);
+    let (all, most) = (list.split(',').count(), nodes.parse::<usize>().ok()?);
+    (all > most && !list.contains('[')).then(|| {
+        let evidence =
+            format!("--nodelist={list} names {all} nodes, and --nodes={most}: sbatch rejects that");
+        Check::fail(evidence, format!("--nodes={all}, or fewer names"))
+    })
 }
 
 fn behind(text: &str) -> Option<Check> {
