@@ -14,8 +14,9 @@ impl Store {
 }
 
 /// Whether `a` and `b` differ by one slip: a letter or separator more, fewer or changed, two of them swapped,
-/// or only the case. A changed number is not a slip (`step/10`, `step/11`), nor is a changed letter in a
-/// short word (`done_a`, `done_b`), or a word of one letter that became longer.
+/// or only the case, or a digit for the letter that looks like it. A changed number is not a slip (`step/10`,
+/// `step/11`), nor is a changed letter in a short word (`done_a`, `done_b`), or a word of one letter that
+/// became longer.
 pub fn is_slip(a: &[u8], b: &[u8]) -> bool {
     /// The shortest word in which a changed letter is a slip…
     const WORD: usize = 4;
@@ -47,6 +48,11 @@ pub fn is_slip(a: &[u8], b: &[u8]) -> bool {
         let after = after.unwrap_or_default().iter().take_while(|byte| byte.is_ascii_alphabetic());
         before.count().saturating_add(after.count()).saturating_add(len)
     };
+    let looks_alike =
+        |one: &[u8], other: &[u8]| matches!((one, other), (b"1", b"l" | b"I") | (b"0", b"o" | b"O"));
+    if looks_alike(&of_a, &of_b) || looks_alike(&of_b, &of_a) {
+        return true;
+    }
     let word = if a.len() == b.len() { WORD } else { LONGER };
     is_one_slip
         && is_text(&of_a)
@@ -68,6 +74,7 @@ mod tests {
             ("job/epochs", "job/epoch"),
             ("train-lm", "train-llm"),
             ("chackpoint", "checkpoint"),
+            ("md/decode-1", "md/decode-l"),
         ];
         for (a, b) in slips {
             assert!(is_slip(a.as_bytes(), b.as_bytes()) && is_slip(b.as_bytes(), a.as_bytes()), "{a} {b}");

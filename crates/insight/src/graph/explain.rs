@@ -23,7 +23,8 @@ const NEVER_CAME: &str = "ranks that have not come";
 type GroupKey = (RunKey, u32, String);
 
 pub(super) const NOT_REACHED: &str = "look for ranks that have not reached this call, have ended, or make \
-                                      other groups (new_group on all ranks, TORCH_DISTRIBUTED_DEBUG alike)";
+                                      other groups (new_group on all ranks; TORCH_DISTRIBUTED_DEBUG and \
+                                      TORCH_DIST_INIT_BARRIER alike)";
 const UNTOLD: &str = "connected and ended without telling who they are";
 /// The deadlock when a node joins a running job.
 const TORCH_2_15: &str = "a known fault of torch 2.15: restart all agents, and set \
@@ -142,7 +143,7 @@ impl Graph<'_> {
         let ranks = |ranks: &BTreeSet<(_, String)>| Names::of(ranks.iter().map(|(_, who)| who.clone()));
         let told: Vec<String> =
             below.iter().map(|(group, of)| format!("{} below {group}", ranks(of))).collect();
-        (told.len() > 1).then(|| format!("each other: {}", told.join("; ")))
+        (told.len() > 1).then(|| format!("members of different groups: {}", told.join("; ")))
     }
 
     fn reason(&self, run: &TrackedRun, meeting: &Meeting, group: &Group) -> Option<Reason> {

@@ -2,10 +2,11 @@
 
 use super::{Code, Evidence, Finding, Names};
 use crate::presence::{CUT_OFF, GONE, Place, Presence, Sighting};
+use crate::reason::words::CLOSED;
 use crate::totals::Tally;
 use rallypoint_api::{Seen, Severity};
 use rallypoint_protocol::ids::Timestamp;
-use rallypoint_rendezvous::{Did, Fact, What, Why};
+use rallypoint_rendezvous::{Did, Fact, RunRefusal, What, Why};
 
 /// The rule of a fact, how much it matters, and what it counts for in the metrics.
 fn rule_of(Fact { what, signs, .. }: &Fact) -> (Code, Severity, Option<Tally>) {
@@ -55,9 +56,11 @@ impl Finding {
             told = told.predicate();
         }
         let all = |did| fact.signs.iter().all(|sign| sign.did == did);
+        let is_closed = matches!(fact.what, What::Refused { why: RunRefusal::Closed { .. }, .. });
         told = match code {
             Code::Lost if all(Did::Silent) => told.look_at(CUT_OFF),
             Code::NodeSilent if all(Did::Closed) => told.look_at(GONE),
+            Code::JoinRefused if is_closed => told.look_at(CLOSED),
             _ => told,
         };
         if let What::Complete { nodes, .. } = fact.what {

@@ -19,6 +19,9 @@ pub(crate) const ENDED: &str = "look at the log of each process that ended: a fa
 /// What to do about a key of the program that differs by a letter.
 pub(crate) const SLIP: &str =
     "one of the two names may be a slip: compare the parts of the program that write and read it";
+/// What to do where somebody came to a run that is closed.
+pub(crate) const CLOSED: &str = "nothing, if the job is done; else start all nodes again with another \
+                                 --rdzv-id (--run-id), or 10 s after the last of the old ones has ended";
 pub(crate) const SAME_GROUPS: &str =
     "let all ranks make the same groups, as many, in the same order, and below the same prefix";
 /// `3 processes have waited up to`: the time is that of the first, and the others may have come later.

@@ -11,7 +11,7 @@ use super::node::{Membership, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::{Process, RankInfo};
 use crate::expect::Plan;
-use crate::reason::words::if_some;
+use crate::reason::words::{CLOSED, if_some};
 use crate::reason::{Code, Evidence, Finding, Names};
 use rallypoint_api::{RunKind, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
@@ -71,10 +71,7 @@ impl TrackedRun {
         let reason = Code::JoinRefused
             .says(format!("{newcomers} cannot join: the run {was}{by} {closed_for} ago"))
             .severe(Severity::Error)
-            .look_at(
-                "nothing, if the job is done; else start all nodes again with another --rdzv-id, or 10 s \
-                 after the last connection of the old ones",
-            )
+            .look_at(CLOSED)
             .held(&newcomers);
         self.found(Finding::new(reason, about, first).seen(came));
     }

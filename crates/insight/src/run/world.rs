@@ -184,7 +184,10 @@ impl World {
     /// The meeting that a process comes to.
     fn place(&mut self, rank: u32, info: &RankInfo) -> usize {
         let meetings = &self.meetings;
-        let its_own = || meetings.iter().position(|meeting| meeting.has(rank, info));
+        // Who had met may come again with another number.
+        let met = |meeting: &Meeting| meeting.met.is_some() && meeting.ranks.contains_key(&rank);
+        let fits = |meeting: &Meeting| met(meeting) || meeting.fits(info.size);
+        let its_own = || meetings.iter().position(|meeting| meeting.has(rank, info) && fits(meeting));
         let gathers = |meeting: &Meeting| meeting.met.is_none() && meeting.is_live();
         let gathering = || meetings.iter().rposition(|meeting| gathers(meeting) && meeting.fits(info.size));
         let takes_place = |meeting: &Meeting| {

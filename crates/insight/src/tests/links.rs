@@ -80,8 +80,7 @@ said lost=2; see state=gone
 run 3; pass 2; away 10.77.0.11 train-1; pass 5; cas 0 drop:1; pass 2; said lost=1
 = ranks whose link was away for too long have not ended
 rank 0..3 of 3 at 10.77.0.#; pass 10; link train-1 lost 2; cut 1 train-1; pass 70; said ranks_ended=0
-leave 2; pass 70
-said ranks_ended
+leave 2; pass 70; said ranks_ended
 = a rank whose link was away for too long is named when its session ends
 rank 0..3 of 3 at 10.77.0.#; pass 10; link train-1 lost 2; cut 1 train-1; pass 5; said lost=1 link_away=1
 = ranks whose hosts do not answer are cut off and have not ended

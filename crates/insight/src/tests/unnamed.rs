@@ -109,8 +109,7 @@ wait 1,2 ID; pass 6; said waiting
 worker 0..3; set 0 ID nccl; get 1 ID; leave 0; pass 1; wait 2 ID; pass 6; said waiting
 = where rank 0 is that has not published its id (7)
 worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 10; wait 1,2 /default_pg/1//cuda//0/nccl_storekey_0
-pass 6
-said waiting
+pass 6; said waiting
 = where rank 0 is that has not published its id (8)
 worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; worker 3; pass 1; reset; wait 3 ID; pass 6; said waiting
 = where rank 0 is that has not published its id (9)

@@ -85,7 +85,8 @@ fn worker_key(key: &[u8]) -> &[u8] {
     after_attempt().unwrap_or(key)
 }
 
-/// `[NAME//]cpu//…` and `[NAME//]cuda//…` of the group that begins at `root` (`0//…`).
+/// `[NAME//]cpu//…` and `[NAME//]cuda//…` of the group that begins at `root` (`0//…`), and `NAME//G/r` of one
+/// that `split_group` made of it, whose gloo has no prefix of its own.
 fn backend(key: &[u8], root: usize) -> Option<Address<'_>> {
     if let Some(at) = rfind(key, b"//cpu//").filter(|&at| at >= root) {
         let from = at + b"//cpu//".len();
@@ -101,8 +102,11 @@ fn backend(key: &[u8], root: usize) -> Option<Address<'_>> {
         let sub_group = wrapper.or_else(|| sub_group(key, root, at));
         return gloo(key, from + inner, sub_group);
     }
-    let at = rfind(key, b"//cuda//").filter(|&at| at >= root)?;
-    nccl(key, at + b"//cuda//".len(), sub_group(key, root, at))
+    if let Some(at) = rfind(key, b"//cuda//").filter(|&at| at >= root) {
+        return nccl(key, at + b"//cuda//".len(), sub_group(key, root, at));
+    }
+    let at = rfind(key, b"//").filter(|&at| at >= root)?;
+    sub_group(key, root, at).and_then(|name| gloo(key, at + b"//".len(), Some(name)))
 }
 
 /// The part between a group's `0//` and the `//` before its backend.

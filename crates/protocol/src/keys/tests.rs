@@ -47,6 +47,9 @@ fn sub_groups_and_attempts_are_told_from_the_group() {
     assert_eq!(group("/default_pg/0//cuda//0"), (None, None));
     assert_eq!(group("/default_pg/0//1//cpu//0/3"), (Some(b"1".to_vec()), None));
     assert_eq!(group("//worker/attempt_7/default_pg/0//cpu//0/2"), (None, Some(7)));
+    // `split_group` makes such groups.
+    assert_eq!(group("/default_pg/0//6e7899d9//0/1"), (Some(b"6e7899d9".to_vec()), None));
+    assert_eq!(classify(b"/default_pg/0//0/1"), Some(KeyPattern::Unknown));
 }
 
 #[test]

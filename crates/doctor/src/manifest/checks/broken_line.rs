@@ -83,7 +83,7 @@ fn unjoined(container: &Container) -> Option<Check> {
     Some(Check::fail(evidence, "a backslash at the end of each line but the last of a command"))
 }
 
-/// A launcher or a flag in a line of its own, as deep as the lines of the command above it: no backslash joins
+/// A launcher or a flag in a line of its own, as deep as those of the command above it: no backslash joins
 /// them.
 fn dangling(text: &str) -> Option<Check> {
     let deep = |line: &str| line.len().saturating_sub(line.trim_start().len());

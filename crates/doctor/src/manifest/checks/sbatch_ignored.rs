@@ -6,7 +6,8 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "sbatch-ignored",
     sees: "FAIL: `#SBATCH` lines behind the first command of the script; `#SBATCH --nodes=$NODES`; more \
-           names in `--nodelist` than `--nodes`; a script whose first line is not `#!/bin/bash`. WARN: a script whose lines all begin with `# SBATCH`",
+           names in `--nodelist` than `--nodes`; a script whose first line is not `#!/bin/bash`. WARN: a \
+           script whose lines all begin with `# SBATCH`",
     examples: ["sbatch-ignored.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };

@@ -254,6 +254,8 @@ said world_sizes_differ=1
 = ranks that can meet are counted whatever another is prepared for (2)
 gather 0..3 of 3; pass 3; rank 3 of 4; pass 3; see ranks.joined=3 ranks.expected=3 ranks.connected=4
 said world_sizes_differ=1
+= who meets again with another world size is told
+gather 0..3 of 3; pass 3; publish 0,1 of 2; publish 2 of 3; pass 4; said world_sizes_differ=1
 ",
     );
 }
