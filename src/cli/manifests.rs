@@ -56,7 +56,10 @@ fn read_scripts_of(files: &mut Files) {
         next = next.saturating_add(1);
         let file = Path::new(file);
         let is_script = text.starts_with("#!") || has_ending(file, &SCRIPTS) || has_ending(file, &BATCH);
-        let folders = if is_script { folders_of(file) } else { Vec::new() };
+        if !is_script {
+            continue;
+        }
+        let folders = folders_of(file);
         let is_there = |path: &PathBuf| path.metadata().is_ok_and(|it| it.is_file() && it.len() < LONGEST);
         let found = scripts_in(text)
             .into_iter()

@@ -133,8 +133,8 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
     let connected = run.lingering().filter(|node| !node.finished && !node.is_silent());
     let connected = connected.map(|node| of(node, Presence::Connected, None));
     // An operator named them.
-    let named = plan.expectation.iter().flat_map(|expectation| expectation.names.clone());
-    let named = named.map(|name| known(name, None, Presence::NeverSeen, None));
+    let named = plan.expectation.iter().flat_map(|expectation| &expectation.names);
+    let named = named.map(|name| known(name.clone(), None, Presence::NeverSeen, None));
     // Nobody knows whether these are there.
     let earlier = run.former().filter(|node| !node.is_lost());
     let earlier = earlier.map(|node| of(node, Presence::Unknown, Some(node.last_seen())));

@@ -140,7 +140,7 @@ pub enum Leftover {
 /// The kind of address in a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressKind {
-    /// A gloo endpoint: `…//cpu//G/r`.
+    /// A gloo endpoint: `…//cpu//G/r`, in a group of `split_group` `…//NAME//G/r`.
     Gloo,
     /// The host of a gloo endpoint, before PyTorch 2.4: `…//cpu//G/rank_r`.
     GlooHost,

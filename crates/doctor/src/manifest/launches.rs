@@ -249,8 +249,7 @@ fn of_engine(words: &[Text], nodes: &Told) -> Option<Told> {
     let tensors = flag(words, &["tp", "tp-size", "tensor-parallel-size"])?;
     let each =
         tensors.text.literal()?.parse::<u64>().ok()?.checked_div(nodes.text.literal()?.parse().ok()?)?;
-    let by = if nodes.by.starts_with("no ") { format!("{}, {}", tensors.by, nodes.by) } else { tensors.by };
-    Some(Told { text: Text::known(each.to_string()), by })
+    Some(Told { text: Text::known(each.to_string()), by: format!("{}, {}", tensors.by, nodes.by) })
 }
 
 /// A program with the flags of Lightning's Trainer.

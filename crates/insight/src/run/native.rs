@@ -441,7 +441,7 @@ fn look_at(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> &'static 
     match () {
         () if has(&[Fate::Refused, Fate::Displaced]) => Code::JoinRefused.rule().look_at,
         () if has(&[Fate::Left]) => GONE,
-        // Who is on the way may wait for it, which is not seen here.
+        // Nodes on their way may wait for it: this server does not see that.
         () if snapshot.absent.iter().any(|it| it.fate == Fate::Lost) => CUT_OFF,
         () if missed().next().is_some() && missed().all(|node| node.is_cut) => GONE,
         () if missed().next().is_some() => FROZEN,

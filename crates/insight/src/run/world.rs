@@ -185,8 +185,8 @@ impl World {
     fn place(&mut self, rank: u32, info: &RankInfo) -> usize {
         let meetings = &self.meetings;
         // Who had met may come again with another number.
-        let met = |meeting: &Meeting| meeting.met.is_some() && meeting.ranks.contains_key(&rank);
-        let fits = |meeting: &Meeting| met(meeting) || meeting.fits(info.size);
+        let has_met = |meeting: &Meeting| meeting.met.is_some() && meeting.ranks.contains_key(&rank);
+        let fits = |meeting: &Meeting| has_met(meeting) || meeting.fits(info.size);
         let its_own = || meetings.iter().position(|meeting| meeting.has(rank, info) && fits(meeting));
         let gathers = |meeting: &Meeting| meeting.met.is_none() && meeting.is_live();
         let gathering = || meetings.iter().rposition(|meeting| gathers(meeting) && meeting.fits(info.size));
@@ -492,11 +492,11 @@ impl World {
 
     /// The meeting that this connection of a rank is in.
     pub(crate) fn of(&self, rank: Option<u32>, conn: ConnId) -> &Meeting {
-        let mut all = self.meetings.iter();
-        let is_it = |meeting: &&Meeting, rank| meeting.known_as(rank).any(|known| known.conn == conn);
+        let is_its = |info: &RankInfo| info.conn == conn;
+        let has_it = |meeting: &&Meeting| rank.is_some_and(|rank| meeting.known_as(rank).any(is_its));
         match self.meetings.len() {
             1 => self.shown(),
-            _ => rank.and_then(|rank| all.find(|it| is_it(it, rank))).unwrap_or_else(|| self.shown()),
+            _ => self.meetings.iter().find(has_it).unwrap_or_else(|| self.shown()),
         }
     }
 

@@ -58,6 +58,7 @@ impl Wake for SessionWaker {
 }
 
 struct LinkSession {
+    /// What its store takes for the client's address.
     client: SocketAddr,
     conversation: Conversation,
     linked: Linked,

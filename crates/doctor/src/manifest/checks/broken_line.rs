@@ -8,10 +8,12 @@ pub(super) const RULE: Rule = Rule {
     id: "broken-line",
     sees: "FAIL: a blank or a comment behind the `\\` at the end of a line, no `\\` at all, or a line with a \
            comment, or none, between the flags: torchrun does not get what follows; a quote that nothing \
-           closes; DOS line ends. WARN: `[ -z \"$X\"]`, whose bracket is a part of the word",
+           closes; DOS line ends",
     examples: ["broken-line.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };
+
+const JOINED: &str = "a backslash at the end of each line but the last of a command";
 
 fn find(manifests: &Manifests) -> Vec<Check> {
     // A script that nothing starts is read as well.
@@ -27,7 +29,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         let found = found.or_else(|| container.texts().find_map(dangling))?;
         Some(found.at(pods.at(&container.at("command"))))
     };
-    let of_script = |object: &Object| of_dos(object).or_else(|| of_quote(object)).or_else(|| unended(object));
+    let of_script = |object: &Object| of_dos(object).or_else(|| of_quote(object));
     let maps = manifests.objects.iter().filter_map(|object| of_map(object).or_else(|| of_script(object)));
     maps.chain(manifests.containers().filter_map(of_container)).collect()
 }
@@ -49,18 +51,6 @@ fn of_quote(object: &Object) -> Option<Check> {
     Some(Check::fail(evidence, format!("a second {quote}")).at(object.place("-")))
 }
 
-/// A test whose last bracket is a part of the word before it.
-fn unended(object: &Object) -> Option<Check> {
-    let test = object.script()?.lines().find_map(|line| {
-        let (_, test) = line.trim().split_once("if [ ").or_else(|| line.trim().split_once("while [ "))?;
-        let test = test.split([';', '&', '|']).next()?.trim_end();
-        test.ends_with("\"]").then_some(test)
-    })?;
-    let evidence =
-        format!("`[ {test}` has no blank before its last bracket: the test fails, whatever is true");
-    Some(Check::warn(evidence, "a blank before `]`").at(object.place("-")))
-}
-
 fn check((number, why, lost): (usize, &str, &str)) -> Check {
     let lost = lost.trim().trim_end_matches('\\').trim_end();
     let evidence = format!("line {number}: {why} ends the command there, and `{lost}` is not part of it");
@@ -80,7 +70,7 @@ fn unjoined(container: &Container) -> Option<Check> {
         (name.starts_with("--") && is_next(&name)).then_some(name)
     })?;
     let evidence = format!("`{flag}` stands where a program should: the line before has no backslash");
-    Some(Check::fail(evidence, "a backslash at the end of each line but the last of a command"))
+    Some(Check::fail(evidence, JOINED))
 }
 
 /// A launcher or a flag in a line of its own, as deep as those of the command above it: no backslash joins
@@ -117,7 +107,7 @@ fn dangling(text: &str) -> Option<Check> {
         "line {at} has no backslash, and `{}` in the next line is a command of its own",
         lines[at].trim().trim_end_matches('\\').trim_end()
     );
-    Some(Check::fail(evidence, "a backslash at the end of each line but the last of a command"))
+    Some(Check::fail(evidence, JOINED))
 }
 
 /// The first line that ends a command too early, by its number, and what the command loses.

@@ -65,22 +65,23 @@ fn of_all(call: &Call<'_>, told: &Told, target: &Target<'_>) -> Option<Check> {
     let is_headless = !matches!(target, Target::Service(service) if !is_headless(service));
     let has_python = || call.launch.command.words.iter().any(|word| word.to_string().contains("python"));
     let is_torch = call.launch.tool != Tool::Program || has_python();
-    let (headless, then) = match (is_headless, &call.launch.backend) {
+    let (headless, then, is_found) = match (is_headless, &call.launch.backend) {
         (true, Backend::C10d) => (
             "headless ",
             "each finds its own address behind the name and hosts a store of its own; with --nnodes=1:N each \
              trains alone, and all exit 0",
+            false,
         ),
         (true, _) if is_torch => (
             "headless ",
             "torch tries one after the other until it meets the store; what else uses the name gets any",
+            true,
         ),
-        (true, _) => ("headless ", "each connection goes to any of them, and only one has the store"),
-        (false, _) => ("", "each connection goes to another pod"),
+        (true, _) => ("headless ", "each connection goes to any of them, and only one has the store", false),
+        (false, _) => ("", "each connection goes to another pod", false),
     };
     let object = &pods.place.object;
     let what = format!("is a {headless}Service over all pods of {object}: {then}");
-    let is_found = is_headless && is_torch && call.launch.backend != Backend::C10d;
     let tell = if is_found { Check::warn } else { Check::fail };
     Some(tell(format!("the endpoint `{}` {what}", told.text), first_pod(pods, &told.by)))
 }

@@ -44,20 +44,22 @@ fn of_pods(pods: &Pods) -> Option<Check> {
     };
     let commands = || container.commands.iter().rev();
     let program = commands().find(is_python).or_else(|| commands().find(is_program));
+    let begin = |command: &Command, words| {
+        command.words.iter().take(words).map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    };
     if let Some(command) = program.filter(|command| lacks_variables(command)) {
-        let words = command.words.iter().take(2).map(ToString::to_string).collect::<Vec<_>>().join(" ");
         let evidence = format!(
-            "the pods run `{words}` with `init_process_group`, which reads RANK, WORLD_SIZE and MASTER_ADDR: \
-             nothing sets them"
+            "the pods run `{}` with `init_process_group`, which reads RANK, WORLD_SIZE and MASTER_ADDR: \
+             nothing sets them",
+            begin(command, 2)
         );
         let remedy = "start it with `torchrun`, or set them for each process";
         return Some(Check::fail(evidence, remedy).at(pods.at(&container.at("command"))));
     }
     let what = match program {
         Some(command) => {
-            let words: Vec<String> = command.words.iter().take(3).map(ToString::to_string).collect();
             let of_script = if pods.are_tasks() { "of the script " } else { "" };
-            format!("{of_script}run `{}`", words.join(" "))
+            format!("{of_script}run `{}`", begin(command, 3))
         }
         None => "run their image's own command".into(),
     };
@@ -71,7 +73,7 @@ fn of_pods(pods: &Pods) -> Option<Check> {
 /// Whether a program that stands in the command reads torch's variables, which nothing sets.
 fn lacks_variables(command: &Command) -> bool {
     const OWN: [&str; 6] = ["init_method", "rank=", "store=", "MASTER_ADDR", "SLURM_", "spawn"];
-    let text = command.words.iter().map(ToString::to_string).collect::<String>();
+    let text = command.written().concat();
     text.contains("init_process_group(")
         && !OWN.iter().any(|word| text.contains(word))
         && ["RANK", "MASTER_ADDR"].iter().all(|name| command.variable(name).is_none())

@@ -14,11 +14,9 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
         return None;
     }
     let by_flag = |launch: &Launch| {
-        // How many processes an engine has on GPUs, the GPUs say.
-        if launch.tool == Tool::Other {
-            return None;
-        }
-        let told = launch.processes.as_ref().filter(|told| told.by.starts_with("--"))?;
+        // The GPUs say how many processes another program has.
+        let is_launcher = launch.tool != Tool::Other;
+        let told = launch.processes.as_ref().filter(|told| is_launcher && told.by.starts_with("--"))?;
         told.text.literal()?.parse::<u64>().ok()
     };
     let said = container.launches.iter().find_map(by_flag);
