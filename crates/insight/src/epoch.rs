@@ -6,20 +6,20 @@ use rallypoint_protocol::ids::Timestamp;
 
 /// Unix time in seconds at [`Timestamp`] zero.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Epoch(pub(super) f64);
+pub(crate) struct Epoch(pub(crate) f64);
 
 impl Epoch {
-    pub(super) fn unix(self, at: Timestamp) -> f64 {
+    pub(crate) fn unix(self, at: Timestamp) -> f64 {
         rounded(self.0 + at.0.as_secs_f64())
     }
 
     /// The moment of a Unix time; what was before [`Timestamp`] zero is at zero.
-    pub(super) fn at(self, unix: f64) -> Timestamp {
+    pub(crate) fn at(self, unix: f64) -> Timestamp {
         Timestamp(Duration::try_from_secs_f64(unix - self.0).unwrap_or_default())
     }
 }
 
 /// Seconds to the millisecond.
-pub(super) fn rounded(seconds: f64) -> f64 {
+pub(crate) fn rounded(seconds: f64) -> f64 {
     (seconds * 1000.0).round() / 1000.0
 }

@@ -4,45 +4,45 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Settings;
-use super::expect::{Plan, Plans};
-use super::graph::Graph;
-use super::links::Links;
-use super::run::{Room, RunKey, TrackedRun, with_pid};
-use super::told::Told;
-use super::totals::Totals;
-use super::watch::{Claim, ForeignClients, StoreOwner, StoreWatch};
+use crate::Settings;
+use crate::facts::links::Links;
+use crate::facts::plan::{Plan, Plans};
+use crate::facts::run::{Room, RunKey, TrackedRun, with_pid};
+use crate::facts::store::{Claim, ForeignClients, StoreOwner, StoreWatch};
+use crate::identity::processes::Graph;
+use crate::report::told::Told;
+use crate::totals::Totals;
 use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 use rallypoint_rendezvous::barrier::OpenBarrier;
 
 /// All that is known of the jobs of one server.
 #[derive(Debug)]
-pub(super) struct Jobs {
-    pub(super) stores: BTreeMap<u16, StoreWatch>,
-    pub(super) runs: BTreeMap<RunKey, TrackedRun>,
+pub(crate) struct Jobs {
+    pub(crate) stores: BTreeMap<u16, StoreWatch>,
+    pub(crate) runs: BTreeMap<RunKey, TrackedRun>,
     /// The barriers of the native rendezvous at which somebody waits.
-    pub(super) barriers: Vec<OpenBarrier>,
-    pub(super) links: Links,
-    pub(super) foreign: ForeignClients,
-    pub(super) looked: Timestamp,
+    pub(crate) barriers: Vec<OpenBarrier>,
+    pub(crate) links: Links,
+    pub(crate) foreign: ForeignClients,
+    pub(crate) looked: Timestamp,
     /// Since when this server has looked without a long pause: what comes late was not held up here.
-    pub(super) awake_since: Timestamp,
-    pub(super) plans: Plans,
-    pub(super) totals: Totals,
+    pub(crate) awake_since: Timestamp,
+    pub(crate) plans: Plans,
+    pub(crate) totals: Totals,
     max_runs: usize,
     /// Bytes that all runs take…
     memory: usize,
     /// …and the most that they may take.
     most_memory: usize,
     /// What came of runs for which there was no room.
-    pub(super) was_short: bool,
+    pub(crate) was_short: bool,
     /// So runs that are over are to make room, down to half of it.
     wants_room: bool,
 }
 
 impl Jobs {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &Settings) -> Self {
         let &Settings { max_runs, nodes, most_memory, link_grace: grace, .. } = settings;
         Self {
             stores: BTreeMap::new(),
@@ -62,7 +62,7 @@ impl Jobs {
         }
     }
 
-    pub(super) fn look(&mut self, now: Timestamp) {
+    pub(crate) fn look(&mut self, now: Timestamp) {
         const PAUSE: Duration = Duration::from_secs(2);
         if now.since(self.looked) >= PAUSE {
             self.awake_since = now;
@@ -71,7 +71,7 @@ impl Jobs {
     }
 
     /// Lets more be known of a run, as far as there is room.
-    pub(super) fn grow<T>(
+    pub(crate) fn grow<T>(
         &mut self,
         key: &RunKey,
         fold: impl FnOnce(&mut TrackedRun, &mut Room) -> T,
@@ -86,41 +86,41 @@ impl Jobs {
         Some(folded)
     }
 
-    pub(super) fn store(&mut self, port: u16) -> &mut StoreWatch {
+    pub(crate) fn store(&mut self, port: u16) -> &mut StoreWatch {
         self.stores.entry(port).or_insert_with(|| StoreWatch::new(port))
     }
 
     /// A run's name for people.
-    pub(super) fn name(&self, key: &RunKey) -> String {
+    pub(crate) fn name(&self, key: &RunKey) -> String {
         let store = key.port().and_then(|port| self.stores.get(&port));
         key.name(store.and_then(|store| store.owner.as_ref()))
     }
 
-    pub(super) fn plan(&self, key: &RunKey) -> Arc<Plan> {
+    pub(crate) fn plan(&self, key: &RunKey) -> Arc<Plan> {
         self.plans.of(&self.name(key))
     }
 
     /// The runs with this name, those that use the store on `port` if one is given.
-    pub(super) fn keys_of(&self, run_id: &str, port: Option<u16>) -> Vec<RunKey> {
+    pub(crate) fn keys_of(&self, run_id: &str, port: Option<u16>) -> Vec<RunKey> {
         let is_it = |run: &&TrackedRun| {
             port.is_none_or(|port| run.store() == Some(port)) && self.name(run.key()) == run_id
         };
         self.runs.values().filter(is_it).map(|run| run.key().clone()).collect()
     }
 
-    pub(super) fn graph(&self, port: u16, now: Timestamp) -> Option<Graph<'_>> {
+    pub(crate) fn graph(&self, port: u16, now: Timestamp) -> Option<Graph<'_>> {
         let store = self.stores.get(&port)?;
         Some(Graph::new(store, &self.runs, &self.links, &self.plans, self.awake_since, now))
     }
 
     /// The name of a connection, for people.
-    pub(super) fn who(&self, port: u16, conn: ConnId) -> String {
+    pub(crate) fn who(&self, port: u16, conn: ConnId) -> String {
         let graph = self.graph(port, Timestamp::default());
         graph.map_or_else(|| "a process".into(), |graph| graph.who(conn))
     }
 
     /// The name of a process that claims what another one claims, too. Both may be the node with that rank.
-    pub(super) fn claimant(&self, port: u16, conn: ConnId, claim: &Claim) -> String {
+    pub(crate) fn claimant(&self, port: u16, conn: ConnId, claim: &Claim) -> String {
         let client = self.stores.get(&port).and_then(|store| store.clients.get(&conn));
         match (claim, client) {
             (Claim::NodeRank(_) | Claim::NodeId(_), Some(client)) => client.label(),
@@ -128,13 +128,13 @@ impl Jobs {
         }
     }
 
-    pub(super) fn port_of(&self, owner: &StoreOwner) -> Option<u16> {
+    pub(crate) fn port_of(&self, owner: &StoreOwner) -> Option<u16> {
         self.stores.values().find(|store| store.owner.as_ref() == Some(owner)).map(|store| store.port)
     }
 
     /// The native run that a store was opened for. Where pods have only announced themselves, their workers
     /// are a run of this name as of any other store, and take its place.
-    pub(super) fn owner_of(&self, port: u16) -> Option<RunKey> {
+    pub(crate) fn owner_of(&self, port: u16) -> Option<RunKey> {
         let id = match self.stores.get(&port)?.owner.as_ref()? {
             StoreOwner::Round(run) => run.clone(),
             StoreOwner::Run(name) => RunId::new(name.as_bytes()),
@@ -145,7 +145,7 @@ impl Jobs {
     }
 
     /// The run, made if it is not there. `None` if there are too many that are not over.
-    pub(super) fn run_mut(
+    pub(crate) fn run_mut(
         &mut self,
         told: &mut Told,
         key: &RunKey,
@@ -170,7 +170,7 @@ impl Jobs {
         self.runs.get_mut(key)
     }
 
-    pub(super) fn drop_run(&mut self, told: &mut Told, key: &RunKey) {
+    pub(crate) fn drop_run(&mut self, told: &mut Told, key: &RunKey) {
         let Some(run) = self.runs.remove(key) else { return };
         told.forget(key, || self.name(key));
         if let Some(store) = run.store().and_then(|port| self.stores.get_mut(&port)) {
@@ -180,7 +180,7 @@ impl Jobs {
 
     /// Lets go of what may be missed, the oldest first, until all runs take no more than `most` bytes.
     /// Returns what they take then. The nodes of native runs are the rendezvous' to count.
-    pub(super) fn make_room(&mut self, most: usize) -> usize {
+    pub(crate) fn make_room(&mut self, most: usize) -> usize {
         let clients = self.stores.values().map(|store| store.clients.len()).sum::<usize>();
         let clients = clients.saturating_mul(StoreWatch::CLIENT_BYTES);
         let memory = self.runs.values().map(TrackedRun::memory).sum();

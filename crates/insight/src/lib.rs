@@ -16,45 +16,34 @@
 )]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
-mod addresses;
-mod announced;
-mod conditions;
+mod adapters;
 mod epoch;
-mod expect;
-mod explain;
-mod explanation_log;
-mod fold;
-mod graph;
+mod facts;
+mod identity;
 mod jobs;
-mod links;
-mod missing;
-mod names;
-mod pasts;
-mod presence;
+mod look;
 mod reason;
-mod run;
-mod show;
-mod summary;
+mod report;
+mod rules;
 #[cfg(any(test, feature = "sim"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;
-mod told;
 mod totals;
-mod watch;
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-use self::epoch::Epoch;
-use self::explain::Look;
-use self::fold::Fold;
-use self::jobs::Jobs;
-use self::pasts::Pasts;
-use self::run::{RunKey, TrackedRun};
-use self::show::Documents;
-use self::told::Told;
-use self::watch::Foreign;
+use crate::adapters::gate;
+use crate::adapters::journal::Pasts;
+use crate::adapters::store::Fold;
+use crate::epoch::Epoch;
+use crate::facts::run::{RunKey, TrackedRun};
+use crate::facts::store::Foreign;
+use crate::jobs::Jobs;
+use crate::look::Look;
+use crate::report::documents::{self, Documents};
+use crate::report::told::Told;
 use rallypoint_api::{LinkCounts, Run, RunKind, RunList, WaitList};
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 use rallypoint_rendezvous::barrier::OpenBarrier;
@@ -62,15 +51,15 @@ use rallypoint_rendezvous::gate::GateSnapshot;
 use rallypoint_rendezvous::{Fact, RunSnapshot};
 use rallypoint_store::{Observed, WaitView};
 
-pub use self::expect::Expectation;
-pub use self::explanation_log::Change;
-pub use self::links::{AwayLink, LinkEvent, LinkNews};
-pub use self::pasts::PastRow;
-pub use self::reason::{Code, RULES, Rule};
-pub use self::run::Past;
-pub use self::show::RunFigures;
-pub use self::totals::{JOIN_BUCKETS, RoundEnds, Totals};
-pub use self::watch::StoreOwner;
+pub use crate::adapters::journal::PastRow;
+pub use crate::adapters::past::Past;
+pub use crate::facts::links::{AwayLink, LinkEvent, LinkNews};
+pub use crate::facts::plan::Expectation;
+pub use crate::facts::store::StoreOwner;
+pub use crate::reason::{Code, RULES, Rule};
+pub use crate::report::documents::RunFigures;
+pub use crate::report::log::Change;
+pub use crate::totals::{JOIN_BUCKETS, RoundEnds, Totals};
 
 /// How insight is set.
 #[derive(Debug, Clone, PartialEq)]
@@ -215,7 +204,7 @@ impl Insight {
     /// The gate of a run has changed; `None`: nothing has been heard of its pods since `heard`.
     pub fn gate(&mut self, run_id: &str, gate: Option<GateSnapshot>, heard: Timestamp) {
         if self.jobs.plans.set_gate(run_id, gate, heard) {
-            announced::touch(&mut self.jobs, run_id);
+            gate::touch(&mut self.jobs, run_id);
         }
     }
 
@@ -330,7 +319,7 @@ impl Insight {
         let mut look = Look { jobs, told, explain_after: settings.explain_after, epoch, now };
         look.decide_roles();
         look.match_agents();
-        announced::show(look.jobs, look.told, now);
+        gate::show(look.jobs, look.told, now);
         pasts.recall(&mut look.jobs.runs, epoch, now);
         look.pass_time();
         look.tell_given_up();
@@ -361,7 +350,7 @@ impl Insight {
     /// When the run finished: all its nodes came to the exit barrier or left as they had done their work, and
     /// it was not started again.
     pub fn finished(&self, run_id: &str) -> Option<Timestamp> {
-        announced::finished(&self.jobs, run_id)
+        documents::finished(&self.jobs, run_id)
     }
 
     fn documents(&self, now: Timestamp) -> Documents<'_> {

@@ -6,7 +6,8 @@
 //! meaning.
 
 mod evidence;
-mod native;
+mod names;
+pub(crate) mod presence;
 pub(crate) mod rules;
 pub(crate) mod words;
 
@@ -14,13 +15,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-pub(super) use self::evidence::{Evidence, Finding};
-pub(crate) use self::rules::Hold;
-pub use self::rules::{Code, RULES, Rule};
-use super::epoch::Epoch;
-pub(crate) use super::names::Names;
-use super::presence::{Place, Presence, Sighting, Waits};
-use super::totals::Tally;
+use crate::epoch::Epoch;
+pub(crate) use crate::reason::evidence::{Evidence, Finding};
+pub(crate) use crate::reason::names::Names;
+use crate::reason::presence::{Place, Presence, Sighting, Waits};
+pub(crate) use crate::reason::rules::Hold;
+pub use crate::reason::rules::{Code, RULES, Rule};
+use crate::totals::Tally;
 use rallypoint_api::{Certainty, ExpectedFrom, Severity};
 use rallypoint_protocol::ids::Elapsed;
 

@@ -35,7 +35,7 @@ pub struct Totals {
 
 /// What something that was found counts for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tally {
+pub(crate) enum Tally {
     /// A round is complete; its nodes took so long to join.
     Complete(Duration),
     /// A round was closed before it was complete.
@@ -49,11 +49,11 @@ pub(super) enum Tally {
 }
 
 impl Totals {
-    pub(super) fn add_lost(&mut self, observations: u64) {
+    pub(crate) fn add_lost(&mut self, observations: u64) {
         add(&mut self.lost, observations);
     }
 
-    pub(super) fn count(&mut self, tally: Option<Tally>) {
+    pub(crate) fn count(&mut self, tally: Option<Tally>) {
         match tally {
             Some(Tally::Complete(took)) => {
                 add(&mut self.rounds.complete, 1);

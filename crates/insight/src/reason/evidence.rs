@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::Reason;
+use crate::reason::Reason;
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::Timestamp;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::presence::{AWAY, FROZEN, GONE, MISSING_NODE, MISSING_POD, SAME_WORLD_SIZE};
+use crate::reason::presence::{AWAY, FROZEN, GONE, MISSING_NODE, MISSING_POD, SAME_WORLD_SIZE};
 use rallypoint_api::Severity;
 
 /// One kind of explanation.

@@ -1,6 +1,6 @@
 //! Words that several sentences have.
 
-use super::Names;
+use crate::reason::Names;
 use rallypoint_api::ExpectedFrom;
 use rallypoint_protocol::ids::{Elapsed, counted};
 

@@ -353,7 +353,7 @@ fn a_wait_that_begins_or_ends_changes_the_run() {
 
 #[test]
 fn a_gloo_address_tells_host_and_world_size() {
-    use crate::run::{GlooAddress, read_gloo};
+    use crate::adapters::gloo::{GlooAddress, read_gloo};
     for (host, world) in [("node2", 4_usize), ("a", 1), ("worker-0.train.svc", 4096)] {
         let read = GlooAddress { host: Some(host.into()), size: Some(world as u32), listens: None };
         assert_eq!(read_gloo(&gloo(host, world)), read);

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::epoch::Epoch;
-use crate::explanation_log::{ExplanationLog, Subject, Topic};
 use crate::reason::{Code, Finding, Names};
+use crate::report::log::{ExplanationLog, Subject, Topic};
 use rallypoint_protocol::ids::Timestamp;
 
 /// The only name of one, and how those of many begin.

@@ -2,9 +2,9 @@
 
 use super::grammar::fault;
 use super::lab::Lab;
-use crate::pasts::{row_id, run_of};
+use crate::adapters::journal::{row_id, run_of};
+use crate::facts::run::RunKey;
 use crate::reason::{Hold, Names};
-use crate::run::RunKey;
 use crate::{Expectation, RULES, Rule};
 use rallypoint_protocol::ids::RunId;
 

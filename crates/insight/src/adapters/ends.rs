@@ -1,0 +1,172 @@
+//! How a run ends, as a whole at the exit barrier or node by node.
+
+use std::collections::BTreeMap;
+
+use crate::facts::run::TrackedRun;
+use crate::facts::run::limits::{MOST_NODES, SETTLE};
+use crate::facts::run::node::{Membership, TrackedNode};
+use crate::facts::run::round::Dying;
+use crate::facts::run::world::Meeting;
+use crate::reason::presence::{CUT_OFF, Place, Presence, Sighting};
+use crate::reason::{Code, Finding, Names, Reason};
+use crate::totals::Tally;
+use rallypoint_api::{RunKind, Seen};
+use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
+
+impl TrackedRun {
+    /// An agent arrived at the exit barrier.
+    pub(crate) fn arrive_at_exit(&mut self, conn: ConnId, now: Timestamp) {
+        self.round.exit.insert(conn);
+        self.round.exit_since.get_or_insert(now);
+        // Who has finished is of its round, even if others had taken it out.
+        let round = self.round.number;
+        let is_it = |node: &&mut TrackedNode| node.lingers() && node.conn == Some(conn);
+        let out = self.life.nodes.iter_mut().find(is_it);
+        if let Some(node) = out.filter(|node| node.round == round && node.rank.is_some()) {
+            node.membership = Membership::Participant;
+        }
+        self.has_finished(conn);
+    }
+
+    pub(crate) fn has_finished(&mut self, conn: ConnId) {
+        if let Some(node) = self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)) {
+            node.finished = true;
+        }
+        self.touch();
+    }
+
+    /// All agents arrived there.
+    pub(crate) fn finish(&mut self, now: Timestamp) {
+        // The native rendezvous tells it itself.
+        if self.round.exit_done.is_some() || self.native().is_some() {
+            return;
+        }
+        let misses_some = self.misses_exits();
+        self.round.exit_done = Some(now);
+        // Who left a moment ago left with it.
+        self.life.dying.clear();
+        // Static: those of the attempt before may go on while one of them comes again.
+        let is_of_before = self.round.completed.is_none() && self.not_again().next().is_some();
+        let completed = if is_of_before { self.life.earlier_completed } else { self.round.completed };
+        if misses_some && self.kind == RunKind::Static {
+            let of_attempt = if is_of_before { Membership::Earlier } else { Membership::Participant };
+            let all = self.life.nodes.iter_mut().filter(|node| node.membership == of_attempt);
+            all.for_each(|node| node.finished = true);
+        }
+        let nodes = self.round.exit_counted.unwrap_or_else(|| count(self.round.exit.len()));
+        let ran = Elapsed(now.since(completed.unwrap_or(now)));
+        let said = format!("finished: {} after {ran}", Place::Node.count(nodes));
+        let reason = Code::RunFinished.says(said).predicate().joined(Place::Node, nodes, Some(nodes));
+        self.finds(reason, format!("round {}", self.round.number), now);
+    }
+
+    /// An agent's connection closed.
+    pub(crate) fn agent_left(&mut self, conn: ConnId, pid: Option<u32>, is_cut_off: bool, now: Timestamp) {
+        if !self.agents.remove(&conn) {
+            return;
+        }
+        self.touch();
+        self.settle_static(now);
+        self.life.was_cut_off |= is_cut_off;
+        if self.node_of(conn).is_none() {
+            self.match_by_pid(conn, pid, None);
+        }
+        let gave_up = self.had_given_up(conn, now);
+        let is_over = self.round.closed.is_some() || self.round.exit_done.is_some();
+        let (round, completed) = (self.round.number, self.round.completed);
+        let at = self.life.nodes.iter().position(|node| node.conn == Some(conn) && !node.is_rival());
+        let twin = self.twin_of(conn);
+        if let (Some(at), Some((twin, _))) = (at, twin) {
+            let node = &mut self.life.nodes[at];
+            (node.conn, node.peer, node.twin) = (Some(twin), None, None);
+        } else if let Some(at) = at {
+            // Another process that claims its rank is the node from now on.
+            let has_heir = self.heir(&self.life.nodes[at]).is_some();
+            let node = &mut self.life.nodes[at];
+            (node.gone, node.is_cut_off) = (Some(now), is_cut_off);
+            node.finished |= self.round.exit.contains(&conn);
+            let waits = node.membership == Membership::WaitList && self.kind == RunKind::C10d;
+            let goes_on = node.membership == Membership::Earlier;
+            let in_round = goes_on || completed.is_some() && !waits;
+            // Others have taken it out of the round, or it is to join the next one.
+            let is_of_round =
+                node.is_out() && (completed.is_none() || node.round == round && node.rank.is_some());
+            let counts = node.is_participant() || goes_on || waits || is_of_round;
+            if !is_over && !node.finished && !has_heir && counts && self.life.dying.len() < MOST_NODES {
+                // The rank of one that is out was one of the round before.
+                let rank = node.rank.filter(|_| !node.is_out() || in_round);
+                let closed = TrackedNode { rank, ..node.clone() }.evidence(Seen::Closed, None, now);
+                self.life.dying.push(Dying { closed, round, in_round, is_cut_off, gave_up });
+            }
+            // Nobody misses one that was out of the round and had finished, or that never was a node of it.
+            if node.is_out() && node.finished || node.membership == Membership::Stranger {
+                self.life.nodes.remove(at);
+            }
+        }
+        self.heir_of(conn);
+        if self.agents.is_empty() {
+            self.life.all_gone = Some(now);
+        }
+    }
+
+    /// Reports the deaths that have been collected.
+    pub(crate) fn tell_deaths(&mut self, now: Timestamp, expected: Option<u32>) {
+        let Some(first) = self.life.dying.first() else { return };
+        if now.since(first.closed.at) < SETTLE {
+            return;
+        }
+        let dying = std::mem::take(&mut self.life.dying);
+        if self.round.closed.is_some() {
+            // The run ended in the meantime: they left with it.
+            return;
+        }
+        let since = dying.iter().map(|one| one.closed.at).min().unwrap_or(now);
+        let left = self.left();
+        // Reported as the end of the run, unless somebody comes before that.
+        let ends_run = |one: &Dying| !one.is_cut_off && self.agents.is_empty();
+        let (kept, dying): (Vec<_>, Vec<_>) = dying.into_iter().partition(ends_run);
+        self.life.dying = kept;
+        // Nodes that gave up on others are victims, and are reported apart from the causes.
+        let mut of_kind: BTreeMap<_, Vec<Dying>> = BTreeMap::new();
+        for one in dying {
+            of_kind.entry((one.is_cut_off, one.in_round, one.gave_up)).or_default().push(one);
+        }
+        for lost in of_kind.into_values() {
+            self.lose(lost, left, expected, since);
+        }
+    }
+
+    /// Reports nodes, or processes without agents, that are gone in the same way.
+    fn lose(&mut self, lost: Vec<Dying>, left: u32, expected: Option<u32>, since: Timestamp) {
+        let Some(first) = lost.first() else { return };
+        let (cut_off, gave_up, in_round) = (first.is_cut_off, first.gave_up, first.in_round);
+        let (round, has_agents) = (first.round, self.has_agents());
+        let world = &self.life.world;
+        // They may have met in the round before.
+        let met = world.shown().met.filter(|met| self.round.completed.is_none_or(|round| *met >= round));
+        let when = match () {
+            () if has_agents && !in_round => ", while joining",
+            () if met.is_some() => ", after all ranks had published their addresses",
+            () if has_agents => ", after the round was complete",
+            () => "",
+        };
+        let is_joining = !in_round && self.round.completed.is_none();
+        let (left, expected, of) = if has_agents {
+            (left, if is_joining { expected } else { self.round.group }, Place::Node)
+        } else if world.is_unnamed() {
+            (world.processes(), world.shown().size, Place::Process)
+        } else {
+            let present = world.meetings().iter().map(Meeting::present).sum();
+            (present, world.shown().size, Place::Process)
+        };
+        let nodes = Names::of(lost.iter().map(|one| one.closed.who.clone()));
+        let (about, seen) = (nodes.to_string(), Presence::gone(cut_off));
+        let how = format!("{}{when}", seen.words());
+        let reason = Reason::lost(of, &nodes, &how, Sighting::at(seen, since), left, expected)
+            .when(cut_off, |reason| reason.look_at(CUT_OFF))
+            .when(!cut_off, |reason| reason.tally(Tally::Deaths(nodes.count())))
+            .when(gave_up, Reason::of_victims);
+        let closed = lost.into_iter().map(|one| one.closed).filter(|_| !cut_off);
+        self.found(Finding::new(reason, about, since).seen(closed).in_round(Some(round)));
+    }
+}

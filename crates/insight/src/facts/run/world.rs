@@ -1,0 +1,639 @@
+//! The worker ranks of a run, as far as they use this server: which have published their address, and which
+//! are gone.
+//!
+//! They are divided into meetings. A process comes to those that have not met yet, and are prepared for as
+//! many ranks; or in the place of one that has ended, of those who had met. Else it begins another meeting:
+//! it is a stranger beside them, a copy, or one of a second job. Each meeting has its own times, sizes and
+//! losses.
+
+pub(crate) mod connected;
+mod meeting;
+mod rank;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::facts::run::limits::SETTLE;
+use crate::facts::run::world::connected::Connected;
+pub(crate) use crate::facts::run::world::connected::Process;
+use crate::facts::run::world::meeting::Leaving;
+pub(crate) use crate::facts::run::world::meeting::{Lost, Meeting};
+pub(crate) use crate::facts::run::world::rank::{RankInfo, with_pid};
+use crate::reason::words::are;
+use crate::reason::{Code, Evidence, Finding, Names, Reason};
+use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count, counted};
+
+pub(crate) const MOST_RANKS: u32 = 131_072;
+const MOST_MEETINGS: usize = 16;
+
+/// The ranks of one attempt.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) attempt: Option<u32>,
+    /// The oldest first. There is always one.
+    meetings: Vec<Meeting>,
+    /// The number of the next one.
+    next: u32,
+    /// The last that ended beside others: those may still ask for its ranks.
+    past: Option<Meeting>,
+    /// Worker processes that are connected.
+    pub(crate) connected: Connected,
+    /// When the last of the attempt before ended.
+    pub(crate) attempt_ended: Option<Timestamp>,
+    /// The world size that the agents told their workers.
+    told_size: Option<u32>,
+    /// The process of rank 0, which has not told its rank yet: it hosts a store, and counts first who comes.
+    pub(crate) host: Option<ConnId>,
+    /// When all of a meeting had come last: who was connected then, and told no rank, is none of them.
+    pub(crate) last_met: Option<Timestamp>,
+    /// An NCCL id was published, or where a worker of RPC listens: who meets so tells no rank.
+    pub(crate) meets_otherwise: bool,
+    /// Who published the NCCL id of all ranks last: rank 0, the only one of them that is known.
+    pub(crate) nccl_root: Option<NcclRoot>,
+    /// When the last of them ended.
+    pub(crate) ended: Option<Timestamp>,
+    /// The connections that closed in one moment, up to the last one.
+    closings: Closings,
+    /// Ranks that two live processes have published: the first and the second.
+    pub(crate) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
+    /// Ranks came that are prepared for other world sizes. That is told if it still is so then.
+    differ: Option<Differ>,
+    /// Some of them came before the server was restarted. Others may have come and gone then: whether all had
+    /// met is not known.
+    pub(crate) is_of_before: bool,
+}
+
+/// Connections that closed in one moment.
+#[derive(Debug, Clone, Copy, Default)]
+struct Closings {
+    first: Timestamp,
+    last: Timestamp,
+    /// How many they were…
+    all: u32,
+    /// …and how many of them waited for something then.
+    waiting: u32,
+}
+
+impl Closings {
+    const PAUSE: Duration = Duration::from_secs(1);
+
+    fn add(&mut self, at: Timestamp, waited: bool) {
+        if at.since(self.last) >= Self::PAUSE {
+            *self = Self { first: at, ..Self::default() };
+        }
+        self.last = at;
+        self.all = self.all.saturating_add(1);
+        self.waiting = self.waiting.saturating_add(waited.into());
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Differ {
+    due: Timestamp,
+    is_told: bool,
+}
+
+/// The process that published an NCCL id.
+#[derive(Debug, Clone)]
+pub(crate) struct NcclRoot {
+    pub(crate) conn: ConnId,
+    /// It published the id.
+    pub(crate) wrote: Evidence,
+    pub(crate) process: Option<Process>,
+    /// Where it listens for the others.
+    pub(crate) listens: Option<IpAddr>,
+    /// When its connection closed, or was given up.
+    pub(crate) gone: Option<Timestamp>,
+    pub(crate) is_cut_off: bool,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            attempt: None,
+            meetings: vec![Meeting::default()],
+            next: 1,
+            past: None,
+            connected: Connected::default(),
+            attempt_ended: None,
+            told_size: None,
+            host: None,
+            last_met: None,
+            meets_otherwise: false,
+            nccl_root: None,
+            ended: None,
+            closings: Closings::default(),
+            claimed_twice: BTreeMap::new(),
+            differ: None,
+            is_of_before: false,
+        }
+    }
+}
+
+impl World {
+    /// A rank published its address. Returns when its meeting began with it, if nobody of another one is
+    /// there.
+    pub(crate) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo) -> Option<Timestamp> {
+        let nobody_stays = !self.meetings.iter().any(|meeting| meeting.ranks.values().any(RankInfo::is_live));
+        let is_next = attempt != self.attempt;
+        let is_over = is_next || self.shown().met.is_some() && self.shown().all_gone().is_some();
+        let ended = Some(self.closings.last).filter(|_| is_over && self.closings.all > 0);
+        if is_next {
+            self.begin(attempt);
+        }
+        if rank >= MOST_RANKS {
+            return None;
+        }
+        self.enter(info.conn, info.process());
+        let at = self.place(rank, &info);
+        let of_rank = self.meetings.iter().filter_map(|other| other.holder(rank)).filter(|first| {
+            first.is_live()
+                && first.conn != info.conn
+                && self.connected.contains(first.conn)
+                && !first.is_same_process(&info)
+        });
+        if let Some(first) = of_rank.min_by_key(|first| first.joined) {
+            self.claimed_twice.insert(rank, (first.conn, info.conn));
+        }
+        let (size, made_before, now) = (info.size, info.made_before, info.joined);
+        let is_other = |other: &Meeting| {
+            other.number != self.meetings[at].number && other.is_live() && !other.fits(size)
+        };
+        if self.differ.is_none() && self.meetings.iter().any(is_other) {
+            self.differ = Some(Differ { due: now + SETTLE, is_told: false });
+        }
+        // Nobody finds what it has written over.
+        let number = self.meetings[at].number;
+        let others = self.meetings.iter_mut().filter(|other| other.number != number);
+        others.for_each(|other| other.withdraw(rank));
+        let begins = self.meetings[at].publish(rank, info, self.told_size) || is_next;
+        if begins {
+            self.connected.most = self.connected.processes();
+            self.attempt_ended = ended.or(self.attempt_ended);
+            (self.meets_otherwise, self.is_of_before) = (false, false);
+        }
+        let at = if begins { self.unite(at, size, made_before) } else { at };
+        self.meetings[at].started.filter(|_| begins && nobody_stays)
+    }
+
+    /// The meeting that a process comes to.
+    fn place(&mut self, rank: u32, info: &RankInfo) -> usize {
+        let meetings = &self.meetings;
+        // Who had met may come again with another number.
+        let has_met = |meeting: &Meeting| meeting.met.is_some() && meeting.ranks.contains_key(&rank);
+        let fits = |meeting: &Meeting| has_met(meeting) || meeting.fits(info.size);
+        let its_own = || meetings.iter().position(|meeting| meeting.has(rank, info) && fits(meeting));
+        let gathers = |meeting: &Meeting| meeting.met.is_none() && meeting.is_live();
+        let gathering = || meetings.iter().rposition(|meeting| gathers(meeting) && meeting.fits(info.size));
+        let takes_place = |meeting: &Meeting| {
+            meeting.met.is_some() && meeting.fits(info.size) && !meeting.goes_on_without(info)
+        };
+        let in_place = || meetings.iter().rposition(takes_place);
+        let is_over = || meetings.iter().rposition(|meeting| !meeting.is_live());
+        let found = its_own().or_else(gathering).or_else(in_place).or_else(is_over);
+        found.unwrap_or_else(|| {
+            if self.meetings.len() < MOST_MEETINGS {
+                self.meetings.push(Meeting::new(self.next, BTreeMap::new()));
+                self.next = self.next.saturating_add(1);
+            }
+            self.meetings.len().saturating_sub(1)
+        })
+    }
+
+    /// Unites ranks that meet again with all that have come meanwhile and are prepared for as many.
+    fn unite(&mut self, at: usize, size: Option<u32>, made_before: Option<u32>) -> usize {
+        if self.meetings.len() == 1 {
+            return at;
+        }
+        let number = self.meetings[at].number;
+        let is_alike = |info: &RankInfo| info.size == size && info.made_before == made_before;
+        let gathers = |other: &mut Meeting| {
+            other.number != number
+                && other.met.is_none()
+                && other.is_live()
+                && other.live().all(|(_, info)| is_alike(info))
+        };
+        let others: Vec<Meeting> = self.meetings.extract_if(.., gathers).collect();
+        let at = self.meetings.iter().position(|meeting| meeting.number == number).unwrap_or_default();
+        for other in others {
+            self.meetings[at].unite(other);
+        }
+        at
+    }
+
+    /// The next attempt, in another store.
+    pub(crate) fn elsewhere(&self) -> Self {
+        let ended = Some(self.closings.last).filter(|_| self.closings.all > 0);
+        Self { attempt_ended: ended.or(self.attempt_ended), ..Self::default() }
+    }
+
+    /// The next attempt begins. Who is connected stays, and what two jobs claim.
+    fn begin(&mut self, attempt: Option<u32>) {
+        let told = self.told_size;
+        *self = Self {
+            attempt,
+            connected: std::mem::take(&mut self.connected).counted_anew(),
+            claimed_twice: std::mem::take(&mut self.claimed_twice),
+            last_met: self.last_met,
+            ..Self::default()
+        };
+        self.tell_size(told);
+    }
+
+    pub(crate) fn begin_anew(&mut self) {
+        let had_met = self.meetings.iter().any(|meeting| meeting.met.is_some());
+        let unmet = self.meetings.iter_mut().flat_map(Meeting::take_unmet).filter(|_| !had_met).collect();
+        *self = Self {
+            connected: std::mem::take(&mut self.connected).counted_anew(),
+            last_met: self.last_met,
+            meetings: vec![Meeting::new(0, unmet)],
+            ..Self::default()
+        };
+    }
+
+    /// The agents tell their workers how many they are.
+    pub(crate) fn tell_size(&mut self, size: Option<u32>) {
+        self.told_size = size;
+        for meeting in self.meetings.iter_mut().filter(|meeting| !meeting.is_live()) {
+            meeting.size = size.or(meeting.size);
+        }
+    }
+
+    /// The address of a live rank was dropped: that of the one who wrote it last.
+    pub(crate) fn unpublish(&mut self, rank: u32) {
+        let joined = |meeting: &&mut Meeting| {
+            meeting.ranks.get(&rank).filter(|info| info.is_live()).map(|info| info.joined)
+        };
+        // And who is a stranger beside those who have met cannot meet with them anyway.
+        if self.shown().met.is_none()
+            && let Some(last) = self.meetings.iter_mut().max_by_key(joined)
+        {
+            last.withdraw(rank);
+        }
+    }
+
+    pub(crate) fn reset(&mut self) {
+        if self.shown().met.is_some() {
+            return;
+        }
+        for meeting in &mut self.meetings {
+            for rank in meeting.ranks.keys().copied().collect::<Vec<_>>() {
+                meeting.withdraw(rank);
+            }
+        }
+    }
+
+    /// The ranks that are there and have not met published these addresses.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = Evidence> {
+        let unmet =
+            self.meetings.iter().filter(|meeting| meeting.met.is_none() && self.shown().met.is_none());
+        let live = unmet.flat_map(|meeting| &meeting.ranks).filter(|(_, info)| info.is_live());
+        live.map(|(&rank, info)| info.wrote(rank))
+    }
+
+    /// A second job: a live process already has each of so many ranks. With a process of the first job, and
+    /// the one with the same rank. Reported once.
+    pub(crate) fn take_second_job(&mut self) -> Option<(u32, u32, [ConnId; 2])> {
+        let (&rank, &(first, second)) = self.claimed_twice.iter().next()?;
+        let ranks = self.of(Some(rank), second).size.filter(|&ranks| ranks > 1)?;
+        if !(0..ranks).all(|rank| self.claimed_twice.contains_key(&rank)) {
+            return None;
+        }
+        self.claimed_twice.clear();
+        Some((ranks, rank, [first, second]))
+    }
+
+    /// The meetings of which all ranks have published their addresses since the last call.
+    pub(crate) fn take_complete(&mut self) -> Vec<usize> {
+        let complete = |(at, meeting): (usize, &mut Meeting)| meeting.check_complete().then_some(at);
+        let complete: Vec<usize> = self.meetings.iter_mut().enumerate().filter_map(complete).collect();
+        self.last_met = complete.iter().filter_map(|&at| self.meetings[at].met).max().or(self.last_met);
+        complete
+    }
+
+    pub(crate) fn enter(&mut self, conn: ConnId, process: Option<Process>) {
+        self.connected.insert(conn, process);
+        self.ended = None;
+        if let Some(root) = self.nccl_root.as_mut().filter(|root| root.gone.is_some())
+            && process.is_some()
+            && root.process == process
+        {
+            (root.conn, root.gone, root.is_cut_off) = (conn, None, false);
+        }
+    }
+
+    /// Rank 0 publishes the NCCL id of all ranks.
+    pub(crate) fn publish_nccl_id(&mut self, conn: ConnId, listens: Option<IpAddr>, wrote: Evidence) {
+        let process = wrote.peer.map(|peer| peer.ip()).zip(wrote.pid);
+        if self.nccl_root.as_ref().is_some_and(|before| before.conn != conn && before.process != process) {
+            self.connected.forget_ended();
+        }
+        self.nccl_root = Some(NcclRoot { conn, wrote, process, listens, gone: None, is_cut_off: false });
+        self.meets_otherwise = true;
+    }
+
+    /// A worker's connection closed, or was cut off. Returns whether a process has left without a rank.
+    pub(crate) fn leave(
+        &mut self,
+        conn: ConnId,
+        rank: Option<u32>,
+        is_cut_off: bool,
+        gave_up: bool,
+        closed: Evidence,
+    ) -> bool {
+        let at = closed.at;
+        self.closings.add(at, closed.key.is_some());
+        let was_last = self.connected.remove(conn, Some(closed).filter(|_| !is_cut_off));
+        if let Some(root) = self.nccl_root.as_mut().filter(|root| root.conn == conn) {
+            (root.gone, root.is_cut_off) = (Some(at), is_cut_off);
+        }
+        if let Some(rank) = rank {
+            self.claimed_twice
+                .retain(|&other, &mut (first, second)| other != rank || (first != conn && second != conn));
+            let may_have_met = self.is_of_before;
+            let leaving = Leaving { conn, rank, is_cut_off, gave_up, may_have_met, at };
+            self.meetings.iter_mut().for_each(|meeting| meeting.leave(leaving));
+        }
+        if self.connected.is_empty() {
+            self.ended.get_or_insert(at);
+        }
+        was_last && self.is_unnamed()
+    }
+
+    /// Looks which meetings have ended. Returns what is said of those that had met and ended while others
+    /// are there, and when they did.
+    pub(crate) fn settle(&mut self) -> Vec<(Timestamp, Reason)> {
+        self.meetings.iter_mut().for_each(Meeting::return_to_before);
+        let mut told = Vec::new();
+        if self.meetings.len() > 1 {
+            // Who is connected but for its rank's connection may go on.
+            let is_over = |meeting: &Meeting| match meeting.met {
+                Some(_) => meeting.all_ended(&self.connected).is_some(),
+                None => !meeting.is_live(),
+            };
+            let stay = self.meetings.iter().rposition(|meeting| !is_over(meeting)).or_else(|| {
+                let last = |(_, meeting): &(usize, &Meeting)| (meeting.met.is_some(), meeting.all_gone());
+                self.meetings.iter().enumerate().max_by_key(last).map(|(at, _)| at)
+            });
+            let stays = stay.map(|at| self.meetings[at].number);
+            let over = |meeting: &mut Meeting| is_over(meeting) && Some(meeting.number) != stays;
+            for ended in self.meetings.extract_if(.., over).collect::<Vec<_>>() {
+                if let (Some(met), Some(at)) = (ended.met, ended.all_gone()) {
+                    let met = ended.first_met.unwrap_or(met);
+                    let (ranks, first) = (count(ended.ranks.len()), ended.first_to_end());
+                    told.push((at, Reason::all_ended(ranks, Elapsed(at.since(met)), first)));
+                    self.past = Some(ended);
+                } else if let Some(gathering) = self.meetings.iter_mut().find(|meeting| meeting.met.is_none())
+                {
+                    gathering.take_in(ended);
+                }
+            }
+        }
+        let is_gathering = |meeting: &Meeting| meeting.met.is_none() && meeting.is_live();
+        if self.ended.is_none() && !self.meetings.iter().any(is_gathering) {
+            self.ended = self.shown().all_ended(&self.connected);
+        }
+        if self.has_told_different() && self.different().is_none() {
+            self.differ = None;
+        }
+        told
+    }
+
+    /// Two meetings, one of which has not met, whose ranks are prepared for different numbers.
+    fn different(&self) -> Option<(&Meeting, &Meeting)> {
+        let live = || self.meetings.iter().filter(|meeting| meeting.size.is_some() && meeting.is_live());
+        let newest = live().rfind(|meeting| meeting.met.is_none())?;
+        let mut others = live().filter(|other| other.size != newest.size);
+        let gathering = others.clone().find(|other| other.met.is_none());
+        Some((gathering.or_else(|| others.next())?, newest))
+    }
+
+    pub(crate) fn has_told_different(&self) -> bool {
+        self.differ.is_some_and(|differ| differ.is_told)
+    }
+
+    /// Ranks that disagree on the world size. Reported once.
+    pub(crate) fn take_different(&mut self, now: Timestamp) -> Option<Finding> {
+        self.differ.filter(|differ| !differ.is_told && now >= differ.due)?;
+        self.differ = None;
+        let (first, other) = self.different()?;
+        let is_twice = first.live().any(|(rank, _)| other.holder(rank).is_some());
+        let of = |meeting: &Meeting| {
+            let live: BTreeMap<u32, &RankInfo> = meeting.live().collect();
+            let (&rank, info) = live.first_key_value()?;
+            let label = |(rank, info): (&u32, &&RankInfo)| {
+                if is_twice { info.label(*rank) } else { format!("rank {rank}") }
+            };
+            Some((meeting.size?, Names::of(live.iter().map(label)), info.wrote(rank)))
+        };
+        let (says, ranks, wrote) = of(first)?;
+        let (other_says, others, other_wrote) = of(other)?;
+        let (are, for_ranks) = (are(ranks.count()), counted(says, "rank", "ranks"));
+        let text = format!(
+            "the ranks disagree on the world size: {ranks} {are} prepared for {for_ranks}, {others} for \
+             {other_says}"
+        );
+        let reason = Code::WorldSizesDiffer.says(text).held(&ranks);
+        self.differ = Some(Differ { due: now, is_told: true });
+        Some(Finding::new(reason, "", now).seen([wrote, other_wrote]))
+    }
+
+    /// What may be missed: the number of ranks and the times stay.
+    pub(crate) fn summarize(&mut self) {
+        self.past = None;
+        for meeting in &mut self.meetings {
+            meeting.ranks.clear();
+            meeting.former.clear();
+        }
+    }
+}
+
+/// What others read.
+impl World {
+    /// The oldest first.
+    pub(crate) fn meetings(&self) -> &[Meeting] {
+        &self.meetings
+    }
+
+    pub(crate) fn meetings_mut(&mut self) -> &mut [Meeting] {
+        &mut self.meetings
+    }
+
+    /// The meeting that counts: the first of those who have met and are there, or else that of most ranks.
+    pub(crate) fn shown(&self) -> &Meeting {
+        &self.meetings[self.shown_at()]
+    }
+
+    pub(crate) fn shown_mut(&mut self) -> &mut Meeting {
+        let at = self.shown_at();
+        &mut self.meetings[at]
+    }
+
+    fn shown_at(&self) -> usize {
+        if self.meetings.len() == 1 {
+            return 0;
+        }
+        let met = |(at, meeting): (usize, &Meeting)| Some((meeting.first_met.or(meeting.met)?, at));
+        let live = self.meetings.iter().enumerate().filter(|(_, meeting)| meeting.is_live());
+        live.filter_map(met).min().map_or_else(
+            || {
+                let meetings = self.meetings.iter().enumerate().rev();
+                let most = meetings.max_by_key(|(_, meeting)| (meeting.present(), meeting.all_gone()));
+                most.map_or(0, |(at, _)| at)
+            },
+            |(_, at)| at,
+        )
+    }
+
+    /// The meeting that this connection of a rank is in.
+    pub(crate) fn of(&self, rank: Option<u32>, conn: ConnId) -> &Meeting {
+        let is_its = |info: &RankInfo| info.conn == conn;
+        let has_it = |meeting: &&Meeting| rank.is_some_and(|rank| meeting.known_as(rank).any(is_its));
+        match self.meetings.len() {
+            1 => self.shown(),
+            _ => self.meetings.iter().find(has_it).unwrap_or_else(|| self.shown()),
+        }
+    }
+
+    pub(crate) fn of_mut(&mut self, rank: Option<u32>, conn: ConnId) -> &mut Meeting {
+        let number = self.of(rank, conn).number;
+        let at = self.meetings.iter().position(|meeting| meeting.number == number);
+        &mut self.meetings[at.unwrap_or_default()]
+    }
+
+    /// The others of this run that have not met.
+    fn gathering_beside(&self, meeting: &Meeting) -> impl Iterator<Item = &Meeting> {
+        let number = meeting.number;
+        self.meetings.iter().filter(move |other| other.number != number && other.met.is_none())
+    }
+
+    /// The process with this rank for those of a meeting: theirs, or another one that has not met, whose
+    /// address they find; or else the one of theirs that has ended, if none is there that has met with
+    /// others: who came beside that and has ended was a copy.
+    pub(crate) fn holder<'w>(&'w self, meeting: &'w Meeting, rank: u32) -> Option<&'w RankInfo> {
+        self.found(meeting, rank, |of| of.holder(rank))
+    }
+
+    /// The process that a rank finds there: as [`World::holder`], if its address was not dropped.
+    pub(crate) fn published(&self, meeting: &Meeting, rank: u32) -> Option<(ConnId, Option<Timestamp>)> {
+        self.found(meeting, rank, |of| of.ranks.get(&rank)).map(|info| (info.conn, info.gone))
+    }
+
+    fn found<'w>(
+        &'w self,
+        meeting: &'w Meeting,
+        rank: u32,
+        of: impl Fn(&'w Meeting) -> Option<&'w RankInfo>,
+    ) -> Option<&'w RankInfo> {
+        let is_live = |info: &&RankInfo| info.is_live();
+        let is_elsewhere = || self.met_elsewhere(meeting, rank).is_some_and(RankInfo::is_live);
+        let own = of(meeting);
+        let others = || self.gathering_beside(meeting).filter_map(&of).find(is_live);
+        own.filter(is_live).or_else(others).or_else(|| own.filter(|_| !is_elsewhere()))
+    }
+
+    /// The process with this rank that has met with others, of which those of this meeting are none.
+    pub(crate) fn met_elsewhere(&self, meeting: &Meeting, rank: u32) -> Option<&RankInfo> {
+        let others = self.meetings.iter().rev().filter(|other| other.number != meeting.number);
+        let mut met = others.filter(|other| other.met.is_some() && meeting.met.is_none());
+        let past = self.past.as_ref();
+        // Who came when these had ended is of the next job.
+        let past = past.filter(|past| past.all_gone().is_some_and(|ended| meeting.gathered_at(ended)));
+        met.find_map(|other| other.who_met(rank)).or_else(|| past?.who_met(rank))
+    }
+
+    /// Ranks of a meeting that come in the place of a process that has ended.
+    pub(crate) fn replaced(&self, meeting: &Meeting) -> Vec<u32> {
+        meeting.replaced.iter().copied().filter(|rank| !self.claimed_twice.contains_key(rank)).collect()
+    }
+
+    /// As many as all that gather count on.
+    pub(crate) fn agreed(&self, meeting: &Meeting) -> Option<u32> {
+        let others = self.gathering_beside(meeting).filter(|other| other.is_live());
+        let size = meeting.size.filter(|_| meeting.met.is_none())?;
+        Some(others.filter_map(|other| other.size).fold(size, u32::min))
+    }
+
+    /// Ranks of which nobody is there for those of a meeting, as far as all that gather count on them.
+    pub(crate) fn absent<'w>(&'w self, meeting: &'w Meeting) -> impl Iterator<Item = u32> + 'w {
+        let size = self.agreed(meeting).unwrap_or_default().min(MOST_RANKS);
+        (0..size).filter(move |&rank| !self.is_there(meeting, rank))
+    }
+
+    /// Whether the process with this rank is there, in whatever meeting.
+    fn is_there(&self, meeting: &Meeting, rank: u32) -> bool {
+        let known = [self.holder(meeting, rank), self.met_elsewhere(meeting, rank)];
+        rank == 0 && self.host.is_some() || known.into_iter().flatten().any(RankInfo::is_live)
+    }
+
+    /// How a rank of the meeting that counts is shown: see `RankGrid`.
+    pub(crate) fn shown_rank(&self, rank: u32) -> char {
+        let meeting = self.shown();
+        let is_beside = || self.published(meeting, rank).is_some_and(|(_, gone)| gone.is_none());
+        match meeting.shown(rank) {
+            '.' if is_beside() => 'j',
+            '.' if self.is_there(meeting, rank) => 'o',
+            shown => shown,
+        }
+    }
+
+    /// Whether some have come, even if they have ended, and rank 0 has not.
+    pub(crate) fn misses_first(&self) -> bool {
+        let meeting = self.shown();
+        let have_come = !meeting.ranks.is_empty() || !meeting.former.is_empty();
+        meeting.met.is_none() && have_come && !self.holder(meeting, 0).is_some_and(RankInfo::is_live)
+    }
+
+    /// Takes the ranks of a meeting that ended before all had met.
+    pub(crate) fn take_lost(&mut self, at: usize) -> Vec<Lost> {
+        self.meetings[at].take_lost(&self.connected)
+    }
+
+    /// In which time so many connections or more closed last, and how many of them waited then.
+    pub(crate) fn closed_at_once(&self, processes: u32) -> Option<(Elapsed, u32)> {
+        let Closings { first, last, all, waiting } = self.closings;
+        (all >= processes).then(|| (Elapsed(last.since(first)), waiting))
+    }
+
+    /// Whether these meet without telling their ranks.
+    pub(crate) fn is_unnamed(&self) -> bool {
+        let tells_none = |meeting: &Meeting| meeting.ranks.is_empty() && meeting.former.is_empty();
+        self.meets_otherwise && self.meetings.iter().all(tells_none)
+    }
+
+    /// Processes that ended, the first of them first, if all meet without telling their ranks.
+    pub(crate) fn ended_unnamed(&self) -> Vec<&Evidence> {
+        let ended = self.connected.ended().filter(|_| self.is_unnamed());
+        let mut ended: Vec<_> = ended.map(|(_, closed)| closed).collect();
+        ended.sort_by_key(|closed| closed.at);
+        ended
+    }
+
+    /// Processes that have only counted themselves.
+    pub(crate) fn beside_group(&self) -> Names {
+        Names::of_some(self.connected.beside_group(), |(ip, pid)| format!("process {pid} at {ip}"))
+    }
+
+    /// Worker processes that are connected: where containers share process ids, at least their ranks.
+    pub(crate) fn processes(&self) -> u32 {
+        let live: usize = self.meetings.iter().map(|meeting| meeting.live().count()).sum();
+        count(self.connected.processes().max(live))
+    }
+
+    /// How many worker processes there were, at most.
+    pub(crate) fn most_processes(&self) -> u32 {
+        let is_alone = self.past.is_none() && self.meetings.len() == 1;
+        count(self.shown().ranks.len().max(if is_alone { self.connected.most } else { 0 }))
+    }
+
+    /// Ranks that are remembered.
+    pub(crate) fn len(&self) -> usize {
+        let all = self.meetings.iter().chain(&self.past);
+        all.map(|meeting| meeting.ranks.len().saturating_add(meeting.former.len())).sum()
+    }
+
+    pub(crate) fn has(&self, rank: u32) -> bool {
+        self.meetings.iter().any(|meeting| meeting.ranks.contains_key(&rank))
+    }
+}

@@ -1,0 +1,385 @@
+//! Processes that meet, or have met: each is another rank, and all are prepared for as many ranks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::facts::run::limits::SETTLE;
+use crate::facts::run::world::connected::Connected;
+use crate::facts::run::world::rank::RankInfo;
+use crate::reason::Evidence;
+use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
+
+/// Ranks that ended before all had met, and wait to be reported.
+const MOST_LOST: usize = 131_072;
+
+/// One meeting, with what is known of those that it follows.
+#[derive(Debug, Default)]
+pub(crate) struct Meeting {
+    /// What tells it from the others of its run.
+    pub(crate) number: u32,
+    pub(crate) ranks: BTreeMap<u32, RankInfo>,
+    /// How many ranks those who come are prepared for.
+    pub(crate) size: Option<u32>,
+    pub(crate) started: Option<Timestamp>,
+    /// When all had come.
+    pub(crate) met: Option<Timestamp>,
+    /// When they met first, if the processes of the meeting before meet once more.
+    pub(crate) first_met: Option<Timestamp>,
+    /// Who held a rank before: until the address was dropped, or another process published it.
+    pub(crate) former: BTreeMap<u32, RankInfo>,
+    /// When those of `former` had met, and had met first, if none of them has come again since.
+    before: Option<(Timestamp, Option<Timestamp>)>,
+    /// Ranks whose process ended and whose place another took.
+    pub(crate) replaced: BTreeSet<u32>,
+    /// Ranks that ended before all had met, not yet reported.
+    pub(crate) lost: Vec<Lost>,
+    /// Since all had met, one of them wrote what none writes before it has reached the others: a key of a
+    /// sub-group, or of the program.
+    pub(crate) went_on: bool,
+}
+
+/// A rank that ended before all had met.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    pub(crate) rank: u32,
+    pub(crate) closed: Evidence,
+    /// It had given up on another just before.
+    pub(crate) gave_up: bool,
+}
+
+/// How a connection closed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leaving {
+    pub(crate) conn: ConnId,
+    pub(crate) rank: u32,
+    pub(crate) is_cut_off: bool,
+    pub(crate) gave_up: bool,
+    /// Whether all had met is not known.
+    pub(crate) may_have_met: bool,
+    pub(crate) at: Timestamp,
+}
+
+fn ended(ranks: &BTreeMap<u32, RankInfo>) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
+    let ranks = ranks.iter().filter(|(_, info)| !info.is_cut_off);
+    ranks.filter_map(|(&rank, info)| Some((rank, info, info.gone?)))
+}
+
+/// What happens to it.
+impl Meeting {
+    /// A rank publishes its address. Returns whether these begin to meet with it, or to meet again.
+    pub(crate) fn publish(&mut self, rank: u32, info: RankInfo, told: Option<u32>) -> bool {
+        let now = info.joined;
+        let is_new = |before: &RankInfo| !before.is_same_process(&info);
+        // Processes that have met and meet again close their connections before.
+        let is_other_job = self.met.is_some() && self.ranks.get(&rank).is_none_or(is_new);
+        let is_over = self.all_gone().is_some_and(|at| is_other_job || now.since(at) >= SETTLE);
+        let mut begins = true;
+        if is_over {
+            let former = self.take_unmet();
+            self.begin(former);
+        } else if let Some(met) = self.met {
+            // They meet again. Some may not even have left the last meeting.
+            let mut former = std::mem::take(&mut self.former);
+            former.append(&mut self.ranks);
+            let meets_again = former.get(&rank).is_some_and(|before| before.is_same_process(&info));
+            let first_met = self.first_met;
+            self.begin(former);
+            self.first_met = first_met.or(Some(met)).filter(|_| meets_again);
+            self.before = Some((met, first_met));
+        } else {
+            begins = false;
+        }
+        self.before = self.before.filter(|_| self.former.get(&rank).is_none_or(is_new));
+        let holder = match self.before {
+            Some(_) => self.former.get(&rank).cloned(),
+            None => self.former.remove(&rank),
+        };
+        let first = self.ranks.get(&rank).or(holder.as_ref());
+        let first = first.filter(|first| first.conn != info.conn && !first.is_same_process(&info));
+        if let Some(first) = first.cloned() {
+            self.replaced.insert(rank);
+            // It is theirs again if the second ends before all have met.
+            if first.is_live() && self.before.is_none() {
+                self.former.insert(rank, RankInfo { withdrawn: true, ..first });
+            }
+        }
+        self.started.get_or_insert(now);
+        if self.size.is_none() || self.ranks.values().all(|info| !info.is_live()) {
+            self.size = info.size.or(told).or(self.size);
+        }
+        self.ranks.insert(rank, info);
+        begins
+    }
+
+    /// Nobody has come yet; `former` had met, or ended before they met.
+    pub(crate) fn new(number: u32, former: BTreeMap<u32, RankInfo>) -> Self {
+        Self { number, former, ..Self::default() }
+    }
+
+    fn begin(&mut self, former: BTreeMap<u32, RankInfo>) {
+        *self = Self::new(self.number, former);
+    }
+
+    /// All that came and did not meet: what became of them is told of those that the next ones wait for.
+    pub(crate) fn take_unmet(&mut self) -> BTreeMap<u32, RankInfo> {
+        if self.met.is_some() {
+            return BTreeMap::new();
+        }
+        let mut unmet = std::mem::take(&mut self.former);
+        unmet.append(&mut self.ranks);
+        unmet.retain(|_, info| !info.is_live());
+        unmet
+    }
+
+    /// The ranks of another meeting have all ended before they met. Where this meeting misses their ranks, it
+    /// tells what became of them.
+    pub(crate) fn take_in(&mut self, mut other: Self) {
+        let is_there = |rank: u32| self.holder(rank).is_some_and(RankInfo::is_live);
+        let is_missed = |rank: &u32| self.size.is_none_or(|size| *rank < size) && !is_there(*rank);
+        other.lost.retain(|lost| is_missed(&lost.rank));
+        let mut unmet = other.take_unmet();
+        unmet.retain(|rank, _| is_missed(rank));
+        self.lost.append(&mut other.lost);
+        self.former.append(&mut unmet);
+    }
+
+    /// These meet again, and others have come meanwhile to meet as many.
+    pub(crate) fn unite(&mut self, other: Self) {
+        for (rank, info) in other.ranks {
+            self.ranks.entry(rank).or_insert(info);
+        }
+        for (rank, info) in other.former {
+            self.former.entry(rank).or_insert(info);
+        }
+        self.lost.extend(other.lost);
+        self.started = self.started.min(other.started).or(self.started);
+    }
+
+    /// The address of a live rank was dropped.
+    pub(crate) fn withdraw(&mut self, rank: u32) {
+        // Once all have met, no rank needs it.
+        if self.met.is_none()
+            && self.ranks.get(&rank).is_some_and(RankInfo::is_live)
+            && let Some(info) = self.ranks.remove(&rank)
+        {
+            // It is there, and comes no more.
+            self.before = None;
+            self.former.insert(rank, RankInfo { withdrawn: true, ..info });
+        }
+    }
+
+    /// The connection of a rank closed.
+    pub(crate) fn leave(&mut self, leaving: Leaving) {
+        let Leaving { conn, rank, is_cut_off, gave_up, may_have_met, at } = leaving;
+        let of_former = self.former.get_mut(&rank).into_iter();
+        let its_own = of_former.chain(self.ranks.get_mut(&rank)).filter(|info| info.conn == conn);
+        let mut of_this_meeting = None;
+        for info in its_own {
+            (info.gone, info.is_cut_off) = (Some(at), is_cut_off);
+            if info.withdrawn || info.joined >= self.started.unwrap_or(at) {
+                of_this_meeting = Some(info.closed(rank, at));
+            }
+        }
+        let had_met = self.met.is_some() || may_have_met;
+        let Some(closed) = of_this_meeting.filter(|_| !had_met) else { return };
+        let is_holder = self.ranks.get(&rank).is_none_or(|info| info.conn == conn);
+        if is_holder && self.former.get(&rank).is_some_and(RankInfo::is_live) {
+            // A copy has ended. The rank is there, but for its address.
+            self.ranks.remove(&rank);
+            self.replaced.remove(&rank);
+        } else if is_holder && !is_cut_off && self.lost.len() < MOST_LOST {
+            // Another may take its place before it is told.
+            self.lost.push(Lost { rank, closed, gave_up });
+        }
+    }
+
+    /// Takes the ranks that ended, in that order, but for processes that came again on another connection.
+    pub(crate) fn take_lost(&mut self, connected: &Connected) -> Vec<Lost> {
+        let mut lost = std::mem::take(&mut self.lost);
+        lost.retain(|Lost { closed, .. }| {
+            let process = closed.peer.map(|peer| peer.ip()).zip(closed.pid);
+            !process.is_some_and(|process| connected.has(process))
+        });
+        lost.sort_by_key(|lost| lost.closed.at);
+        lost
+    }
+
+    /// Notes when every rank has published its address. Returns whether that is new.
+    ///
+    /// Called for every rank that comes: at the next look they may have left again.
+    pub(crate) fn check_complete(&mut self) -> bool {
+        let Some(size) = self.size.filter(|&size| self.met.is_none() && self.ranks.len() >= size as usize)
+        else {
+            return false;
+        };
+        let fits = |info: &&RankInfo| info.is_live() && info.size.is_none_or(|other| other == size);
+        let mut fitting = self.ranks.values().filter(fits).peekable();
+        let made_before = fitting.peek().and_then(|info| info.made_before);
+        if fitting.filter(|info| info.made_before == made_before).count() < size as usize {
+            return false;
+        }
+        // Some came before with other numbers.
+        self.ranks.retain(|rank, _| *rank < size);
+        self.met = self.ranks.values().map(|info| info.joined).max();
+        self.before = None;
+        // Ranks that left before that have come back.
+        self.lost.clear();
+        true
+    }
+
+    /// Nobody comes in the place of those who have ended, and others go on with what they had met for.
+    pub(crate) fn return_to_before(&mut self) {
+        let nobody_comes = !self.ranks.values().any(RankInfo::is_live);
+        if !nobody_comes || !self.former.values().any(RankInfo::is_live) {
+            return;
+        }
+        let Some((met, first_met)) = self.before else { return };
+        let ranks = std::mem::take(&mut self.former);
+        let size = ranks.values().find_map(|info| info.size).or(self.size);
+        let lost = std::mem::take(&mut self.lost);
+        self.begin(BTreeMap::new());
+        (self.ranks, self.size, self.lost) = (ranks, size, lost);
+        (self.met, self.first_met, self.started) = (Some(met), first_met, Some(met));
+        self.ranks.values_mut().for_each(|info| info.withdrawn = false);
+    }
+}
+
+/// What others read of it.
+impl Meeting {
+    /// Whether a process of it is there.
+    pub(crate) fn is_live(&self) -> bool {
+        self.ranks.values().chain(self.former.values()).any(RankInfo::is_live)
+    }
+
+    /// Whether these gathered at that time, and have not met since.
+    pub(crate) fn gathered_at(&self, at: Timestamp) -> bool {
+        self.met.is_none() && self.started.is_some_and(|started| started <= at)
+    }
+
+    /// Whether all who met are there, and this process is none of them.
+    pub(crate) fn goes_on_without(&self, other: &RankInfo) -> bool {
+        let mut members = self.ranks.values().chain(self.former.values());
+        members.all(|member| member.is_live() && !member.is_same_process(other))
+    }
+
+    /// Whether this process is the one with the rank here, or was.
+    pub(crate) fn has(&self, rank: u32, process: &RankInfo) -> bool {
+        self.known_as(rank).any(|known| known.conn == process.conn || known.is_same_process(process))
+    }
+
+    /// Who has this rank here, or had it.
+    pub(crate) fn known_as(&self, rank: u32) -> impl Iterator<Item = &RankInfo> {
+        [&self.ranks, &self.former].into_iter().filter_map(move |of| of.get(&rank))
+    }
+
+    /// Whether who is prepared for so many ranks can meet these.
+    pub(crate) fn fits(&self, size: Option<u32>) -> bool {
+        size.is_none() || self.size.is_none() || size == self.size
+    }
+
+    /// When the last of the ranks left, if none is there.
+    pub(crate) fn all_gone(&self) -> Option<Timestamp> {
+        let gone: Option<Vec<Timestamp>> = self.ranks.values().map(|info| info.gone).collect();
+        let all_gone = gone.and_then(|gone| gone.into_iter().max());
+        all_gone.filter(|_| !self.former.values().any(RankInfo::is_live))
+    }
+
+    /// When all ended who had met, if no process of theirs is connected.
+    pub(crate) fn all_ended(&self, connected: &Connected) -> Option<Timestamp> {
+        self.met?;
+        let is_there = |info: &RankInfo| info.process().is_some_and(|process| connected.has(process));
+        let mut members = self.ranks.values().chain(self.former.values());
+        self.all_gone().filter(|_| !members.any(is_there))
+    }
+
+    /// The ranks that have ended, and when. What has become of those that are gone with their link is not
+    /// known.
+    pub(crate) fn ended_ranks(&self) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
+        ended(&self.ranks)
+    }
+
+    /// As `ended_ranks`, for the ranks that had met, which may meet again now.
+    pub(crate) fn ended_of_met(&self) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
+        let before = self.before.map(|_| &self.former);
+        self.met.map(|_| &self.ranks).or(before).into_iter().flat_map(ended)
+    }
+
+    /// The rank that ended before all others of those who had met, and how long before the last. A crash may
+    /// take the others with it within milliseconds.
+    pub(crate) fn first_to_end(&self) -> Option<(String, Elapsed)> {
+        let mut ended: Vec<_> = self.ended_of_met().collect();
+        ended.sort_by_key(|&(rank, _, at)| (at, rank));
+        let (&(rank, info, first), &(_, _, second), &(_, _, last)) =
+            (ended.first()?, ended.get(1)?, ended.last()?);
+        (second > first).then(|| (info.label(rank), Elapsed(last.since(first))))
+    }
+
+    /// Ranks that have published their address and are there.
+    pub(crate) fn joined(&self) -> u32 {
+        count(self.ranks.values().filter(|info| info.is_live()).count())
+    }
+
+    /// Ranks that are there, whether their address still is or not: those that met before go on.
+    pub(crate) fn present(&self) -> u32 {
+        self.joined().saturating_add(count(self.without_address().count()))
+    }
+
+    /// Whether an address was dropped whose rank is there.
+    pub(crate) fn has_dropped(&self) -> bool {
+        self.without_address().any(|(_, info)| info.withdrawn)
+    }
+
+    /// Ranks that are there and have not come again since they met.
+    pub(crate) fn not_again(&self) -> impl Iterator<Item = u32> {
+        self.without_address().filter(|(_, info)| !info.withdrawn).map(|(&rank, _)| rank)
+    }
+
+    /// Ranks that are there, and whose address is not: it was dropped, or they have not come again since they
+    /// met.
+    fn without_address(&self) -> impl Iterator<Item = (&u32, &RankInfo)> {
+        let has_come = |rank| self.ranks.get(rank).is_some_and(RankInfo::is_live);
+        self.former.iter().filter(move |(rank, info)| info.is_live() && !has_come(rank))
+    }
+
+    /// The ranks that are there.
+    pub(crate) fn live(&self) -> impl Iterator<Item = (u32, &RankInfo)> {
+        let others = self.former.iter().filter(|(rank, _)| !self.ranks.contains_key(rank));
+        let all = self.ranks.iter().chain(others).filter(|(_, info)| info.is_live());
+        all.map(|(&rank, info)| (rank, info))
+    }
+
+    /// Whether somebody had come to it as this rank then, or was there.
+    pub(crate) fn had_come(&self, rank: u32, then: Timestamp) -> bool {
+        let was_there = |info: &&RankInfo| info.withdrawn || info.gone.is_none_or(|gone| gone >= then);
+        let mut known = self.ranks.get(&rank).into_iter().chain(self.former.get(&rank).filter(was_there));
+        known.any(|info| info.joined <= then)
+    }
+
+    /// How a rank is shown: see `RankGrid`.
+    pub(crate) fn shown(&self, rank: u32) -> char {
+        match (self.ranks.get(&rank), self.former.get(&rank)) {
+            (Some(info), _) if info.is_live() => 'j',
+            (Some(_), _) => 'x',
+            (None, Some(info)) if info.is_live() => 'o',
+            (None, Some(info)) if info.withdrawn => 'x',
+            (None, _) => '.',
+        }
+    }
+
+    /// The rank that came last, and how long after the first of those that are here.
+    pub(crate) fn last(&self) -> Option<(u32, Elapsed)> {
+        let first = self.ranks.values().map(|info| info.joined).min()?;
+        let (&rank, last) = self.ranks.iter().max_by_key(|(_, info)| info.joined)?;
+        Some((rank, Elapsed(last.joined.since(first))))
+    }
+
+    /// The process with this rank now, or else the one that had it before.
+    pub(crate) fn holder(&self, rank: u32) -> Option<&RankInfo> {
+        let of_rank = || self.ranks.get(&rank).into_iter().chain(self.former.get(&rank));
+        of_rank().find(|info| info.is_live()).or_else(|| of_rank().next())
+    }
+
+    /// As `holder`, for ranks that have met: the ranks before them are only known to have ended.
+    pub(crate) fn who_met(&self, rank: u32) -> Option<&RankInfo> {
+        self.holder(rank).filter(|_| self.ranks.contains_key(&rank))
+    }
+}

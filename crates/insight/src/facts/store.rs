@@ -1,0 +1,589 @@
+//! What is known of one store: its clients, their waits, and what to report once more of its kind may have
+//! come.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::fmt::{self, Display, Formatter};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use crate::facts::run::RunKey;
+use crate::reason::{Evidence, Names};
+use rallypoint_api::Seen;
+use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
+use rallypoint_protocol::keys::{
+    KeyPattern, Leftover, Role, classify, debug_server_of, ends_with_its_agents, published_by,
+};
+use rallypoint_store::{KeyPast, WaitView};
+
+/// What a store was opened for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreOwner {
+    /// A run of this id.
+    Run(String),
+    /// A round of this native run.
+    Round(RunId),
+}
+
+/// A connection that uses PyTorch's keys, or has told its process id.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) peer: SocketAddr,
+    pub(crate) pid: Option<u32>,
+    pub(crate) role: Role,
+    pub(crate) run: Option<RunKey>,
+    pub(crate) rank: Option<u32>,
+    /// The host that it published with its address.
+    pub(crate) host: Option<String>,
+    pub(crate) since: Timestamp,
+    /// It has used the keys of a group: it is no client that only counts itself, or watches.
+    pub(crate) uses_group: bool,
+    /// The sub-group that it has published an address below last.
+    pub(crate) published: Option<Box<[u8]>>,
+    /// In `init/`, as every process of `env://` and `tcp://` does once.
+    pub(crate) has_counted_itself: bool,
+    /// Contact with it was lost: its link was away for too long, or its host did not answer.
+    pub(crate) is_cut_off: bool,
+}
+
+impl Client {
+    /// Whether it is known what it is in its job: an agent, or a rank.
+    pub(crate) fn is_member(&self) -> bool {
+        self.rank.is_some() || self.role == Role::Agent
+    }
+
+    /// What it calls itself, if it has told its rank. Another process may have the same rank.
+    pub(crate) fn rank_label(&self) -> Option<String> {
+        let rank = self.rank?;
+        Some(match &self.host {
+            Some(host) => format!("rank {rank} on {host}"),
+            None => format!("rank {rank} at {}", self.peer.ip()),
+        })
+    }
+
+    pub(crate) fn label(&self) -> String {
+        process(self.pid, self.peer)
+    }
+
+    /// It was seen to do this.
+    pub(crate) fn evidence(&self, seen: Seen, at: Timestamp) -> Evidence {
+        Evidence { seen, who: self.label(), peer: Some(self.peer), pid: self.pid, key: None, at }
+    }
+
+    /// The address and the process id, where it told it. Containers may share both.
+    pub(crate) fn process(&self) -> Option<(IpAddr, u32)> {
+        Some((self.peer.ip(), self.pid?))
+    }
+}
+
+/// The host in `http://HOST:PORT`, if it is one: it becomes a link.
+fn host_of(address: &[u8]) -> Option<&str> {
+    const MOST: usize = 253;
+    let (host, _) = std::str::from_utf8(address).ok()?.strip_prefix("http://")?.rsplit_once(':')?;
+    let is_plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
+    (is_plain && (1..=MOST).contains(&host.len())).then_some(host)
+}
+
+/// A process of which nothing else is known.
+pub(crate) fn process(pid: Option<u32>, peer: SocketAddr) -> String {
+    match pid {
+        Some(pid) => format!("process {pid} at {}", peer.ip()),
+        None => format!("a process at {}", peer.ip()),
+    }
+}
+
+/// An outstanding wait, and since when.
+#[derive(Debug, Clone)]
+pub(crate) struct Waiting {
+    pub(crate) since: Timestamp,
+    /// As the store showed it last, and when.
+    pub(crate) view: WaitView,
+    pub(crate) shown: Timestamp,
+    /// Its client has given up on it, or what it waited for is there.
+    pub(crate) is_over: bool,
+}
+
+impl Waiting {
+    /// Whether it is the same wait. A client that waits in slices continues its wait.
+    pub(crate) fn is_for(&self, other: &Self) -> bool {
+        self.view.missing == other.view.missing && self.view.barrier_size == other.view.barrier_size
+    }
+
+    /// Whether its client waits again at once when its time is out: torch does so at the barrier of
+    /// `init_process_group`, every 10 s.
+    fn goes_on(&self) -> bool {
+        let key = self.view.missing.first().filter(|_| !self.is_over).and_then(|key| classify(key));
+        matches!(key, Some(KeyPattern::AttemptLeftover(Leftover::BarrierDone)))
+    }
+}
+
+/// Clients that gave up on one key at about the same time.
+#[derive(Debug, Default)]
+pub(crate) struct GivenUp {
+    pub(crate) at: Timestamp,
+    pub(crate) waited: Duration,
+    pub(crate) who: Vec<(ConnId, Evidence)>,
+    pub(crate) more: usize,
+    /// Somebody has given up on it more than once.
+    pub(crate) again: bool,
+    /// What was known of the key then.
+    pub(crate) beside: Beside,
+}
+
+/// What is known of a key on which a client gives up.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    /// The process that must write it.
+    pub(crate) writer: Option<String>,
+    /// The ranks that have not come, if that is one of them.
+    pub(crate) missing: Names,
+    /// Where the key does not tell which process writes it: those of the run that wait elsewhere or nowhere…
+    pub(crate) others: Names,
+    /// …and those that have ended.
+    pub(crate) ended: Names,
+}
+
+/// A process that has published something about itself under a name.
+#[derive(Debug)]
+pub(crate) struct Publisher {
+    pub(crate) conn: ConnId,
+    /// When its connection closed.
+    pub(crate) gone: Option<Timestamp>,
+}
+
+/// What some ask for again and again: they look whether it is there, or their waits end after a time-out.
+#[derive(Debug)]
+pub(crate) struct Poll {
+    /// The first and the last time that they were seen to, with the same result.
+    since: Timestamp,
+    last: Timestamp,
+    /// How long the first had waited then, and whether it was there before.
+    waited: Duration,
+    past: KeyPast,
+    /// What they read. `None` if the key is not there.
+    pub(crate) number: Option<i64>,
+    who: BTreeSet<ConnId>,
+}
+
+impl Poll {
+    /// What another process is to publish, or the leader of others is to write.
+    pub(crate) fn is_promised(key: &[u8]) -> bool {
+        published_by(key).is_some() || ends_with_its_agents(key)
+    }
+
+    /// Whether some still ask for it: who waits for what is promised pauses for longer.
+    fn is_recent(&self, key: &[u8], now: Timestamp) -> bool {
+        now.since(self.last) < Duration::from_millis(if Self::is_promised(key) { 10_000 } else { 2500 })
+    }
+
+    /// Whether they wait each time, and do not only look.
+    pub(crate) fn is_wait(&self) -> bool {
+        self.waited >= Duration::from_millis(500)
+    }
+
+    /// Whether some still ask for it, and not only once.
+    fn lasts(&self, key: &[u8], now: Timestamp) -> bool {
+        const AGAIN: Duration = Duration::from_secs(1);
+        self.is_recent(key, now) && (Self::is_promised(key) || self.last.since(self.since) >= AGAIN)
+    }
+
+    /// Whether others still ask for it when this one does no more.
+    pub(crate) fn is_left_by(&mut self, conn: ConnId) -> bool {
+        !self.who.remove(&conn) || !self.who.is_empty()
+    }
+}
+
+/// A process that connected and ended without telling who it is.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    /// Its connection closed.
+    pub(crate) closed: Evidence,
+    lasted: Duration,
+    /// Its address and process id, unless another process with them is there.
+    pub(crate) process: Option<(IpAddr, u32)>,
+    /// It did no more than to count itself.
+    pub(crate) only_counted_itself: bool,
+    /// It was said, or does not have to be.
+    pub(crate) is_told: bool,
+}
+
+impl Passed {
+    /// With the time that it was there.
+    pub(crate) fn told(&self) -> String {
+        format!("{} (after {})", self.closed.who, Elapsed(self.lasted))
+    }
+}
+
+/// How many connections of an address and process id have counted themselves, and their ranks.
+pub(crate) type CountedRanks = HashMap<(IpAddr, u32), (usize, HashSet<u32>)>;
+
+/// What two live processes claim.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Claim {
+    NodeRank(u32),
+    /// c10d: `train-1_1_0`, made of the host name and the process id.
+    NodeId(String),
+    Rank(u32),
+    /// `rank 1 of the sub-group 2`.
+    Member(String),
+}
+
+impl Claim {
+    /// Whether both claim something of one kind.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
+impl Display for Claim {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeRank(rank) => write!(f, "node rank {rank}"),
+            Self::NodeId(node) => write!(f, "the node id {node}"),
+            Self::Rank(rank) => write!(f, "rank {rank}"),
+            Self::Member(member) => f.write_str(member),
+        }
+    }
+}
+
+/// A clash of two live writers.
+#[derive(Debug)]
+pub(crate) struct Clash {
+    pub(crate) at: Timestamp,
+    pub(crate) run: RunKey,
+    pub(crate) claim: Claim,
+    pub(crate) conns: [ConnId; 2],
+    pub(crate) wrote: [Evidence; 2],
+}
+
+/// A client that speaks another protocol than the port that it came to.
+#[derive(Debug)]
+pub(crate) struct Foreign {
+    pub(crate) port: u16,
+    pub(crate) peer: IpAddr,
+    pub(crate) protocol: &'static str,
+    /// It came to the admin port, and the stores on these ports are open for all.
+    pub(crate) stores: Option<Vec<u16>>,
+    pub(crate) times: u64,
+    pub(crate) last: Timestamp,
+}
+
+/// Clients that came to the wrong port lately.
+#[derive(Debug, Default)]
+pub(crate) struct ForeignClients(VecDeque<Foreign>);
+
+impl ForeignClients {
+    /// One of them came.
+    pub(crate) fn came(&mut self, new: Foreign) {
+        const MOST: usize = 256;
+        let is_it = |known: &&mut Foreign| {
+            (known.port, known.peer, known.protocol) == (new.port, new.peer, new.protocol)
+        };
+        if let Some(known) = self.0.iter_mut().find(is_it) {
+            *known = Foreign { times: known.times.saturating_add(1), ..new };
+            return;
+        }
+        if self.0.len() == MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(new);
+    }
+
+    /// Lets go of those that have not come for long.
+    pub(crate) fn pass_time(&mut self, now: Timestamp) {
+        const SHOWN: Duration = Duration::from_mins(5);
+        self.0.retain(|foreign| now.since(foreign.last) < SHOWN);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Foreign> {
+        self.0.iter()
+    }
+
+    /// The store on this port is closed.
+    pub(crate) fn forget(&mut self, port: u16) {
+        self.0.retain(|foreign| foreign.port != port);
+    }
+}
+
+/// A key, and the run that waits for it.
+type Awaited = (Option<RunKey>, Box<[u8]>);
+
+/// What is known of one store.
+#[derive(Debug, Default)]
+pub(crate) struct StoreWatch {
+    pub(crate) port: u16,
+    pub(crate) owner: Option<StoreOwner>,
+    pub(crate) clients: HashMap<ConnId, Client>,
+    pub(crate) waits: HashMap<ConnId, Waiting>,
+    /// When the processes that waited here just now were last seen to, by address and process id.
+    pub(crate) waited: HashMap<(IpAddr, Option<u32>), Timestamp>,
+    /// Waits that were answered, and since when: who had them has asked for nothing since.
+    pub(crate) answered: HashMap<ConnId, (Timestamp, Waiting)>,
+    /// Connections of processes that others wait for, and that wait for nothing here.
+    pub(crate) idle: Vec<ConnId>,
+    /// When those, and agents of which no heartbeat comes, asked for something last.
+    pub(crate) heard: HashMap<ConnId, Timestamp>,
+    pub(crate) given_up: BTreeMap<Awaited, GivenUp>,
+    /// Until when this is not said again, and how long that pause is.
+    quiet: BTreeMap<Awaited, (Timestamp, Duration)>,
+    pub(crate) clashes: Vec<Clash>,
+    /// The last of them.
+    pub(crate) passed: VecDeque<Passed>,
+    /// When an operator emptied it last.
+    pub(crate) reset: Option<Timestamp>,
+    /// Processes that have published something, by the names that they gave themselves.
+    pub(crate) publishers: BTreeMap<Box<[u8]>, Publisher>,
+    pub(crate) polled: BTreeMap<Box<[u8]>, Poll>,
+    /// Where rank 0 has its debug server.
+    pub(crate) debug_host: Option<String>,
+}
+
+impl StoreWatch {
+    /// The port of the debug server's page where nobody chose another. The store is told none.
+    const DEBUG_PORT: u16 = 25999;
+    /// A process whose wait was answered is not said to be busy before it has asked for nothing for so long.
+    const QUIET: Duration = Duration::from_secs(5);
+    /// What a client costs, roughly.
+    pub(crate) const CLIENT_BYTES: usize = 2 * size_of::<(ConnId, Client)>();
+
+    pub(crate) fn new(port: u16) -> Self {
+        Self { port, ..Self::default() }
+    }
+
+    /// Where the page of torch's debug server is: with rank 0.
+    pub(crate) fn debug_server(&self) -> Option<String> {
+        self.debug_host.as_ref().map(|host| format!("{host}:{}", Self::DEBUG_PORT))
+    }
+
+    /// The store has dropped `key`, which a process published.
+    pub(crate) fn unpublishes(&mut self, key: &[u8]) {
+        if debug_server_of(key) == Some(0) {
+            self.debug_host = None;
+        }
+    }
+
+    /// A process publishes `key`, whose name it has. `address`: that of a debug server.
+    pub(crate) fn publishes(&mut self, conn: ConnId, key: &[u8], address: Option<&[u8]>) {
+        const MOST: usize = 1024;
+        self.polled.remove(key);
+        if debug_server_of(key) == Some(0) {
+            self.debug_host = address.and_then(host_of).map(str::to_owned);
+        }
+        let Some(name) = published_by(key) else { return };
+        if self.publishers.len() >= MOST && !self.publishers.contains_key(name) {
+            // The one that has been gone for longest makes room.
+            let gone = self.publishers.iter().filter_map(|(name, it)| Some((it.gone?, name.clone())));
+            let Some((_, oldest)) = gone.min() else { return };
+            self.publishers.remove(&oldest);
+        }
+        self.publishers.insert(name.into(), Publisher { conn, gone: None });
+    }
+
+    /// A process asks for `key`, and has read this number there, or has waited for it in vain for so long.
+    pub(crate) fn polls(
+        &mut self,
+        conn: ConnId,
+        key: Box<[u8]>,
+        number: Option<i64>,
+        (waited, past): (Duration, KeyPast),
+        now: Timestamp,
+    ) {
+        const MOST: usize = 256;
+        const SHOWN: usize = 64;
+        self.polled.retain(|key, poll| poll.is_recent(key, now));
+        if self.polled.len() >= MOST && !self.polled.contains_key(&key) {
+            return;
+        }
+        let new = || Poll { since: now, last: now, waited, past, number, who: BTreeSet::new() };
+        let poll = self.polled.entry(key).or_insert_with(new);
+        if poll.number != number {
+            *poll = new();
+        }
+        (poll.last, poll.past) = (now, if past == KeyPast::NotKnown { poll.past } else { past });
+        if poll.who.len() < SHOWN {
+            poll.who.insert(conn);
+        }
+    }
+
+    /// What is asked for again and again, each time by one connection, as the waits that they are.
+    pub(crate) fn asked_again(&self, now: Timestamp) -> impl Iterator<Item = (&[u8], &Poll, Waiting)> {
+        let lasting = self.polled.iter().filter(move |(key, poll)| poll.lasts(key, now));
+        lasting.flat_map(move |(key, poll)| {
+            let clients = poll.who.iter().filter_map(|conn| Some((*conn, self.clients.get(conn)?)));
+            clients.map(move |(conn, client)| {
+                let since = Timestamp(poll.since.0.saturating_sub(poll.waited));
+                let view = WaitView::new(conn, client.peer, client.pid, now.since(since), key.clone());
+                let view = WaitView { past: poll.past, ..view };
+                (&**key, poll, Waiting { since, view, shown: now, is_over: false })
+            })
+        })
+    }
+
+    /// A process has found `key`; without one, it reads no more what it had read.
+    pub(crate) fn poll_ends(&mut self, conn: ConnId, key: Option<&[u8]>) {
+        let is_it = |polled: &[u8], poll: &Poll| key.map_or(poll.number.is_some(), |key| key == polled);
+        self.polled.retain(|polled, poll| !is_it(polled, poll) || poll.is_left_by(conn));
+    }
+
+    /// The names that a process has published under.
+    pub(crate) fn published_name(&self, conn: ConnId) -> Option<String> {
+        let its = self.publishers.iter().find(|(_, it)| it.conn == conn && it.gone.is_none());
+        its.map(|(name, _)| ShownKey(name).to_string())
+    }
+
+    /// The key of a run that has an id. Whatever the processes of a round call it, they belong to the round's
+    /// run.
+    pub(crate) fn key_of(&self, id: &RunId) -> RunKey {
+        match &self.owner {
+            Some(StoreOwner::Round(run)) => RunKey::Id(run.clone()),
+            _ => RunKey::Store { port: self.port, id: Some(id.clone()) },
+        }
+    }
+
+    /// The outstanding waits at `now` take the place of those told before. Returns those.
+    pub(crate) fn take_waits(
+        &mut self,
+        mut waits: HashMap<ConnId, Waiting>,
+        now: Timestamp,
+    ) -> HashMap<ConnId, Waiting> {
+        const MOST: usize = 4096;
+        /// A wait that goes on is told again within this time.
+        const NEXT: Duration = Duration::from_secs(3);
+        /// Waits are told when they have lasted for longer than this.
+        const AT_ONCE: Duration = Duration::from_millis(500);
+        self.waited.retain(|_, last| now.since(*last) < Self::QUIET);
+        self.waited.extend(waits.values().map(|wait| ((wait.view.peer.ip(), wait.view.pid), now)));
+        for (conn, wait) in &waits {
+            let asked = wait.view.missing.first().and_then(|key| self.polled.get_mut(key));
+            asked.filter(|poll| poll.who.contains(conn)).into_iter().for_each(|poll| poll.last = now);
+        }
+        for (conn, wait) in self.waits.iter().filter(|(_, wait)| wait.goes_on()) {
+            match waits.get_mut(conn) {
+                Some(next) if next.is_for(wait) => next.since = next.since.min(wait.since),
+                None if now.since(wait.shown) < NEXT => {
+                    waits.insert(*conn, wait.clone());
+                }
+                _ => {}
+            }
+        }
+        let before = std::mem::replace(&mut self.waits, waits);
+        // Where there are so many, not all are told.
+        let has_ended = |conn| !self.waits.contains_key(conn) && self.clients.contains_key(conn);
+        let ended = before.iter().filter(|(conn, _)| self.waits.len() < MOST && has_ended(*conn));
+        self.answered.extend(ended.map(|(conn, wait)| (*conn, (now, wait.clone()))));
+        self.answered.retain(|conn, (_, wait)| {
+            let asked = self.heard.get(conn).is_some_and(|asked| asked.since(wait.since) >= AT_ONCE);
+            !asked && !self.waits.contains_key(conn)
+        });
+        before
+    }
+
+    /// The waits for `key` are over.
+    pub(crate) fn is_written(&mut self, key: &[u8]) {
+        let is_for_it = |wait: &&mut Waiting| wait.view.missing.iter().any(|missing| **missing == *key);
+        self.waits.values_mut().filter(is_for_it).for_each(|wait| wait.is_over = true);
+    }
+
+    /// A client that read how many have come goes on: it has counted all that it waited for.
+    pub(crate) fn has_counted(&mut self, conn: ConnId) {
+        if self.waits.get(&conn).is_some_and(|wait| wait.view.counted.is_some()) {
+            self.waits.remove(&conn);
+        }
+    }
+
+    /// Whether the process of a client waited here until just now: it may go on at once.
+    pub(crate) fn waited_just_now(&self, client: &Client, now: Timestamp) -> bool {
+        let process = (client.peer.ip(), client.pid);
+        self.waited.get(&process).is_some_and(|last| now.since(*last) < Self::QUIET)
+    }
+
+    /// The wait of a client that was answered so long ago that it should have asked for something since.
+    pub(crate) fn answered(&self, conn: ConnId, now: Timestamp) -> Option<(Elapsed, &Waiting)> {
+        let (at, wait) = self.answered.get(&conn)?;
+        let for_seconds = Elapsed(now.since(*at));
+        (for_seconds.0 >= Self::QUIET).then_some((for_seconds, wait))
+    }
+
+    /// Whether something that comes again and again is to be said now: with growing pauses.
+    pub(crate) fn may_say(&mut self, key: &Awaited, now: Timestamp) -> bool {
+        const FIRST: Duration = Duration::from_secs(30);
+        const LONGEST: Duration = Duration::from_mins(10);
+        const MOST: usize = 256;
+        if self.quiet.len() >= MOST {
+            self.quiet.retain(|_, (until, _)| now < *until);
+        }
+        let (until, pause) = self.quiet.get(key).copied().unwrap_or_default();
+        if now < until {
+            return false;
+        }
+        // After twice the pause it is something new.
+        let lasts = now.since(until) < pause;
+        let pause = if lasts { pause.saturating_mul(2).min(LONGEST) } else { FIRST };
+        if self.quiet.len() < MOST {
+            self.quiet.insert(key.clone(), (now + pause, pause));
+        }
+        true
+    }
+
+    /// A client left. One that has told no rank is remembered, if its process has no other connection, or if
+    /// it counted itself and containers share its address and process id.
+    pub(crate) fn passed_by(&mut self, client: &Client, used_own_keys: bool, now: Timestamp) {
+        const MOST: usize = 32;
+        let is_nobody = client.rank.is_none() && client.role != Role::Agent;
+        // So many connections are a job in full swing, and their walk costs.
+        let Some(process) = client.process().filter(|_| is_nobody && self.clients.len() <= 4096) else {
+            return;
+        };
+        let is_alone = self.of_process(process).next().is_none();
+        let is_alike =
+            client.has_counted_itself && self.of_process(process).any(|other| other.has_counted_itself);
+        if !is_alone && !is_alike {
+            return;
+        }
+        if self.passed.len() == MOST {
+            self.passed.pop_front();
+        }
+        let of = if is_alone { "" } else { "a connection of " };
+        let only_counted_itself = client.has_counted_itself && !client.uses_group && !used_own_keys;
+        let (who, peer, pid) = (format!("{of}{}", client.label()), Some(client.peer), client.pid);
+        self.passed.push_back(Passed {
+            closed: Evidence { seen: Seen::Closed, who, peer, pid, key: None, at: now },
+            lasted: now.since(client.since),
+            process: Some(process).filter(|_| is_alone),
+            only_counted_itself,
+            is_told: !only_counted_itself || client.role != Role::Unknown,
+        });
+    }
+
+    /// The connections with this address and process id.
+    fn of_process(&self, process: (IpAddr, u32)) -> impl Iterator<Item = &Client> {
+        self.clients.values().filter(move |client| client.process() == Some(process))
+    }
+
+    /// How many connections with one address and process id have counted themselves, and the ranks that those
+    /// have told. A process counts itself once: if there are more, containers share them.
+    pub(crate) fn counted_ranks(&self) -> CountedRanks {
+        let mut counted = CountedRanks::new();
+        for client in self.clients.values() {
+            let Some(process) = client.process() else { continue };
+            let (times, ranks) = counted.entry(process).or_default();
+            *times = times.saturating_add(client.has_counted_itself.into());
+            ranks.extend(client.rank);
+        }
+        counted
+    }
+
+    /// A client is gone. Where another had just written its key, it was about to go: a relay that is back
+    /// tells what came first from several clients in any order.
+    pub(crate) fn clash_ends(&mut self, gone: ConnId, now: Timestamp) {
+        const AT_ONCE: Duration = Duration::from_millis(500);
+        self.clashes.retain(|clash| clash.conns[0] != gone || now.since(clash.at) > AT_ONCE);
+    }
+
+    /// A run is no longer known: its clients are nobody's.
+    pub(crate) fn release(&mut self, run: &RunKey) {
+        for client in self.clients.values_mut().filter(|client| client.run.as_ref() == Some(run)) {
+            client.run = None;
+            client.rank = None;
+        }
+    }
+}

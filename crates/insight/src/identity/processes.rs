@@ -1,0 +1,339 @@
+//! The waits of one store, and the processes that have them.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+
+use crate::facts::links::Links;
+use crate::facts::plan::Plans;
+use crate::facts::run::{Meeting, Membership, RunKey, TrackedNode, TrackedRun, with_pid};
+use crate::facts::store::{Client, CountedRanks, StoreWatch, Waiting};
+use crate::facts::wanted::{Wanted, address_of, wanted};
+use crate::reason::presence::{Presence, Sighting};
+use crate::reason::{Evidence, Names};
+use rallypoint_api::{RunKind, Seen};
+use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
+use rallypoint_store::WaitView;
+
+pub(crate) const WAITS_SHOWN: usize = 8;
+
+/// The connections of ranks and agents by address and process id. `None` where several are alike.
+type Processes = HashMap<(IpAddr, u32), Option<ConnId>>;
+
+/// The waits of one store with what is needed to follow them.
+pub(crate) struct Graph<'i> {
+    pub(crate) store: &'i StoreWatch,
+    pub(crate) runs: &'i BTreeMap<RunKey, TrackedRun>,
+    pub(crate) links: &'i Links,
+    pub(crate) plans: &'i Plans,
+    /// Since when this server has not been away.
+    pub(crate) awake_since: Timestamp,
+    pub(crate) now: Timestamp,
+    /// Computed when one of the explanations needs them, for all of them.
+    pub(crate) processes: OnceCell<Processes>,
+    pub(crate) counted: OnceCell<CountedRanks>,
+    /// Connections of processes that others wait for, and that wait for nothing here.
+    pub(crate) idle: RefCell<BTreeSet<ConnId>>,
+}
+
+impl<'i> Graph<'i> {
+    pub(crate) fn new(
+        store: &'i StoreWatch,
+        runs: &'i BTreeMap<RunKey, TrackedRun>,
+        links: &'i Links,
+        plans: &'i Plans,
+        awake_since: Timestamp,
+        now: Timestamp,
+    ) -> Self {
+        let (processes, counted, idle) = (OnceCell::new(), OnceCell::new(), RefCell::default());
+        Self { store, runs, links, plans, awake_since, now, processes, counted, idle }
+    }
+}
+
+impl Graph<'_> {
+    /// All connections of the processes that others were found to wait for, and that wait for nothing here.
+    pub(crate) fn idle_connections(&self) -> Vec<ConnId> {
+        let idle = self.idle.borrow();
+        if idle.is_empty() {
+            return Vec::new();
+        }
+        let process = |conn: &ConnId| self.store.clients.get(conn).and_then(Client::process);
+        let processes: HashSet<_> = idle.iter().filter_map(process).collect();
+        let is_its_own = |(conn, client): &(&ConnId, &Client)| {
+            idle.contains(conn) || client.process().is_some_and(|process| processes.contains(&process))
+        };
+        self.store.clients.iter().filter(is_its_own).map(|(conn, _)| *conn).collect()
+    }
+
+    pub(crate) fn run_of(&self, client: Option<&Client>, wanted: &Wanted) -> Option<RunKey> {
+        match &wanted.run {
+            Some(id) => Some(self.store.key_of(id)),
+            None => client?.run.clone(),
+        }
+    }
+
+    /// The run that a wait belongs to.
+    pub(crate) fn run_waiting(&self, wait: &WaitView) -> Option<RunKey> {
+        self.run_of(self.store.clients.get(&wait.conn), &wanted(wait.missing.first()?))
+    }
+
+    /// The agent with node rank 0 waits for the roles of all nodes at once: this shows how many there are.
+    pub(crate) fn nodes_asked_for(&self, wait: &Waiting) -> Option<(RunKey, u32)> {
+        let asks = wanted(wait.view.missing.first()?);
+        let nodes = u32::try_from(wait.view.keys).ok().filter(|&nodes| asks.is_role && nodes > 1)?;
+        let run = self.run_waiting(&wait.view)?;
+        // A copy of it is of another job.
+        let is_copy = Self::is_copy(wait.view.conn, self.runs.get(&run));
+        (!is_copy).then_some((run, nodes))
+    }
+
+    /// The meeting of a process, which may wait on another connection than that of its rank.
+    pub(crate) fn meeting<'r>(&self, conn: ConnId, run: &'r TrackedRun) -> &'r Meeting {
+        let world = run.world();
+        if world.meetings().len() == 1 {
+            return world.shown();
+        }
+        let member = self.store.waits.get(&conn).and_then(|wait| self.member(wait)).unwrap_or(conn);
+        world.of(self.store.clients.get(&member).and_then(|client| client.rank), member)
+    }
+
+    /// The name of a connection, for people.
+    pub(crate) fn who(&self, conn: ConnId) -> String {
+        let Some(client) = self.store.clients.get(&conn) else { return "a process".into() };
+        let run = client.run.as_ref().and_then(|key| self.runs.get(key));
+        if let Some(run) = run {
+            if let Some(node) = run.node_of(conn) {
+                let is_one_of_two = run.those(Membership::Rival).any(|rival| rival.rank == node.rank);
+                return if is_one_of_two { with_pid(node.label(), node.pid) } else { node.label() };
+            }
+            if let Some(name) = run.at_earlier_exit(conn) {
+                return name.to_owned();
+            }
+        }
+        let is_one_of_two = |rank: u32| run.is_some_and(|run| run.world().claimed_twice.contains_key(&rank));
+        match client.rank_label() {
+            Some(label) if client.rank.is_some_and(is_one_of_two) => with_pid(label, client.pid),
+            Some(label) => label,
+            None => self.process_label(client),
+        }
+    }
+
+    /// A process that has told no rank.
+    fn process_label(&self, client: &Client) -> String {
+        let run = client.run.as_ref().and_then(|key| self.runs.get(key));
+        match run.filter(|_| client.uses_group) {
+            Some(run) => run.process_label(&client.evidence(Seen::Joined, client.since)),
+            None => client.label(),
+        }
+    }
+
+    /// Whether a client is known to be one of a job whose processes tell no rank.
+    fn is_unnamed(&self, client: &Client) -> bool {
+        let run = client.run.as_ref().filter(|_| client.uses_group && !client.is_member());
+        run.and_then(|key| self.runs.get(key)).is_some_and(|run| run.world().is_unnamed())
+    }
+
+    /// The agents of a run that are in no list of its state, and wait for something here, or did until just
+    /// now.
+    pub(crate) fn waiting_outside<'r>(&'r self, run: &'r TrackedRun) -> impl Iterator<Item = ConnId> + 'r {
+        let waits = move |conn: &ConnId| {
+            let waited = |client: &Client| {
+                self.store.waited_just_now(client, self.now) && !Self::has_alike(client, Some(run))
+            };
+            self.wait_of(*conn, Some(run)).is_some() || self.store.clients.get(conn).is_some_and(waited)
+        };
+        run.lingering().filter_map(|node| node.conn).filter(waits)
+    }
+
+    /// The wait of the process that has this connection: it may wait on another one.
+    pub(crate) fn wait_of(&self, conn: ConnId, run: Option<&TrackedRun>) -> Option<&Waiting> {
+        if let Some(wait) = self.store.waits.get(&conn) {
+            return Some(wait);
+        }
+        let client = self.store.clients.get(&conn)?;
+        let (ip, pid) = (client.peer.ip(), client.pid?);
+        if Self::has_alike(client, run) {
+            return None;
+        }
+        let is_its_own = |wait: &&Waiting| {
+            let other = self.store.clients.get(&wait.view.conn);
+            wait.view.peer.ip() == ip
+                && wait.view.pid == Some(pid)
+                && other.is_none_or(|other| other.rank.is_none() || other.rank == client.rank)
+        };
+        self.store.waits.values().filter(is_its_own).min_by_key(|wait| (wait.since, wait.view.conn))
+    }
+
+    /// Whether several ranks or nodes have the address and process id of a client, as in containers with one
+    /// network: then it is not known whose another connection with them is.
+    pub(crate) fn has_alike(client: &Client, run: Option<&TrackedRun>) -> bool {
+        let Some(run) = run.filter(|_| client.pid.is_some()) else { return false };
+        let is_alike = |ip: IpAddr, pid, gone: Option<Timestamp>| {
+            gone.is_none() && (ip, pid) == (client.peer.ip(), client.pid)
+        };
+        let ranks = run.world().meetings().iter().flat_map(|meeting| meeting.ranks.values());
+        let ranks = ranks.filter(|info| is_alike(info.peer.ip(), info.pid, info.gone));
+        let is_node =
+            |node: &&TrackedNode| node.peer.is_some_and(|peer| is_alike(peer.ip(), node.pid, node.gone));
+        let nodes = run.nodes().filter(is_node);
+        ranks.take(2).count() > 1 || nodes.take(2).count() > 1
+    }
+
+    /// The connections by which ranks and agents are known, by address and process id: a process may wait on
+    /// another connection. `None` where several are alike.
+    fn processes(&self) -> &Processes {
+        self.processes.get_or_init(|| {
+            let mut processes = Processes::new();
+            for (&conn, client) in self.store.clients.iter().filter(|(_, client)| client.is_member()) {
+                let Some(process) = client.process() else { continue };
+                let known = processes.entry(process).or_insert(Some(conn));
+                *known = known.filter(|known| *known == conn);
+            }
+            processes
+        })
+    }
+
+    /// How often the processes of this store have counted themselves, and their ranks.
+    pub(crate) fn counted(&self) -> &CountedRanks {
+        self.counted.get_or_init(|| self.store.counted_ranks())
+    }
+
+    /// The connection by which the process of a wait is known as a rank or an agent.
+    pub(crate) fn member(&self, wait: &Waiting) -> Option<ConnId> {
+        self.member_of(wait.view.conn, wait.view.pid.map(|pid| (wait.view.peer.ip(), pid)))
+    }
+
+    pub(crate) fn member_of(&self, conn: ConnId, process: Option<(IpAddr, u32)>) -> Option<ConnId> {
+        let client = self.store.clients.get(&conn);
+        if client.is_some_and(Client::is_member) {
+            return Some(conn);
+        }
+        let known = process.and_then(|process| *self.processes().get(&process)?);
+        known.or_else(|| client.is_some_and(|client| self.is_unnamed(client)).then_some(conn))
+    }
+
+    /// Connections that have told no rank, and may be of one that has not got further. Who was there when all
+    /// had met is none: it watches the store, or counts itself there.
+    pub(crate) fn may_be(&self, run: &TrackedRun, meeting: &Meeting) -> Vec<&Client> {
+        // Until agents come it is taken for a worker that meets others without them.
+        let is_of_run = |client: &Client| {
+            let of = client.run.as_ref();
+            of.is_none_or(|of| of == run.key() || run.kind() == RunKind::Static && of.id().is_none())
+        };
+        let hosts = |conn| self.store.waits.get(conn).is_some_and(|wait| wait.view.counted.is_some());
+        let clients = self.store.clients.iter().filter(|(conn, _)| !hosts(*conn));
+        let clients = clients.map(|(_, client)| client);
+        let silent = clients.filter(|client| !client.is_member() && is_of_run(client));
+        // Ranks that gathered already when others met may still lack it.
+        let met = run.world().last_met.filter(|met| !meeting.gathered_at(*met));
+        // As in containers with one network, where more have counted themselves than have told a rank.
+        let is_another = |process: (IpAddr, u32), client: &Client| {
+            let counted = self.counted().get(&process);
+            client.has_counted_itself && counted.is_some_and(|(times, ranks)| *times > ranks.len())
+        };
+        let may_be = |client: &&Client| {
+            // Clients of PyTorch before 2.5 tell no process id; they count themselves on one connection only.
+            let known = client.process().filter(|process| self.processes().contains_key(process));
+            let has_met = met.is_some_and(|met| client.since < met);
+            !has_met && known.is_none_or(|process| is_another(process, client))
+        };
+        silent.filter(may_be).collect()
+    }
+
+    /// The ranks of a run whose processes are gone, or its processes that have told no rank.
+    pub(crate) fn ended_ranks(&self, run: &TrackedRun, meeting: &Meeting) -> Names {
+        let gone = |who: String, at: Timestamp, is_cut_off| {
+            format!("{who} ({})", Sighting::at(Presence::gone(is_cut_off), at).says(self.now))
+        };
+        if run.world().is_unnamed() {
+            return Names::of_some(run.ended_unnamed(), |it| gone(run.process_label(it), it.at, false));
+        }
+        let ended = meeting.ranks.iter().filter_map(|(&rank, info)| Some((rank, info, info.gone?)));
+        Names::of_some(ended, |(rank, info, at)| gone(info.label(rank), at, info.is_cut_off))
+    }
+
+    /// A process that does not wait where others do, with what it does.
+    pub(crate) fn elsewhere_doing(&self, who: &str, conn: ConnId, run: Option<&TrackedRun>) -> String {
+        let seen = self.waits_for(conn, run).unwrap_or_else(|| self.without_wait(conn, run));
+        format!("{who} ({})", seen.says(self.now))
+    }
+
+    /// Who has published below the sub-groups of these waits and has none of them.
+    pub(crate) fn published_for(&self, waits: &[&Waiting]) -> BTreeSet<ConnId> {
+        let asked = waits.iter().filter_map(|wait| address_of(wait.view.missing.first()?)?.sub_group);
+        let groups: HashSet<&[u8]> = asked.collect();
+        let waiting: HashSet<ConnId> = waits.iter().filter_map(|wait| self.member(wait)).collect();
+        let processes: HashSet<_> = waits.iter().map(|wait| (wait.view.peer.ip(), wait.view.pid)).collect();
+        let published = self.store.clients.iter().filter_map(|(&conn, client)| {
+            client.published.as_deref().filter(|group| groups.contains(group))?;
+            let conn = self.member_of(conn, client.process()).unwrap_or(conn);
+            let waits_itself = processes.contains(&(client.peer.ip(), client.pid));
+            (!waits_itself && !waiting.contains(&conn)).then_some(conn)
+        });
+        published.collect()
+    }
+
+    /// The live processes of a run but for those of `there`: ranks if one of `there` is a rank, else nodes.
+    /// Ranks that wait for something else come last: those that wait for nothing are rather the cause.
+    pub(crate) fn others(&self, run: &TrackedRun, meeting: &Meeting, there: &HashSet<ConnId>) -> Names {
+        let is_rank = |conn| self.store.clients.get(conn).is_some_and(|client| client.rank.is_some());
+        if there.iter().any(is_rank) {
+            let others = meeting.live().filter(|(_, info)| !there.contains(&info.conn));
+            let (waiting, idle): (Vec<_>, Vec<_>) =
+                others.partition(|(_, info)| self.wait_of(info.conn, Some(run)).is_some());
+            return Names::of_some(idle.into_iter().chain(waiting), |(rank, info)| {
+                self.elsewhere_doing(&info.label(rank), info.conn, Some(run))
+            });
+        }
+        if there.iter().any(|conn| self.store.clients.get(conn).is_some_and(|client| self.is_unnamed(client)))
+        {
+            return self.unnamed_others(run, there);
+        }
+        let live = run.participants().filter(|node| node.is_there());
+        let others = live.filter(|node| node.conn.is_some_and(|conn| !there.contains(&conn)));
+        Names::of_some(others, TrackedNode::told)
+    }
+
+    /// As `others`, for the clients with these waits, if all of them are known.
+    pub(crate) fn not_among<'w>(
+        &self,
+        run: &TrackedRun,
+        meeting: &Meeting,
+        waits: impl Iterator<Item = &'w Waiting>,
+    ) -> Names {
+        let waits: Vec<&Waiting> = waits.collect();
+        let members: Option<HashSet<ConnId>> = waits.iter().map(|wait| self.member(wait)).collect();
+        let Some(mut there) = members else { return Names::default() };
+        there.extend(self.published_for(&waits));
+        self.others(run, meeting, &there)
+    }
+
+    /// As [`Self::others`], of processes that have told no rank: who has another connection among `there` is
+    /// one of those.
+    fn unnamed_others(&self, run: &TrackedRun, there: &HashSet<ConnId>) -> Names {
+        let clients = &self.store.clients;
+        let known: HashSet<_> = there.iter().filter_map(|conn| clients.get(conn)?.process()).collect();
+        let is_other = |(conn, client): &(&ConnId, &Client)| {
+            client.run.as_ref() == Some(run.key())
+                && self.is_unnamed(client)
+                && !there.contains(conn)
+                && !client.process().is_some_and(|process| known.contains(&process))
+        };
+        let others =
+            clients.iter().filter(is_other).map(|(&conn, client)| (self.process_label(client), conn));
+        Names::of_some(others.collect::<BTreeMap<_, _>>(), |(who, conn)| {
+            self.elsewhere_doing(&who, conn, Some(run))
+        })
+    }
+
+    pub(crate) fn evidence(&self, conn: ConnId, wait: &Waiting) -> Evidence {
+        Evidence {
+            seen: Seen::Waits,
+            who: self.who(conn),
+            peer: Some(wait.view.peer),
+            pid: wait.view.pid,
+            key: wait.view.missing.first().map(|key| ShownKey(key).to_string()),
+            at: wait.since,
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! What was said, and the documents that show it.
+
+pub(crate) mod documents;
+pub(crate) mod log;
+pub(crate) mod summary;
+pub(crate) mod told;

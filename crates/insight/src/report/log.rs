@@ -1,0 +1,327 @@
+//! The explanations that are shown: facts once, waits when they have lasted and again with growing pauses.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::epoch::Epoch;
+use crate::facts::run::RunKey;
+use crate::reason::{Code, Evidence, Finding, Reason};
+use rallypoint_api::{self as api, Explanation, LinkCounts, RunGone, RunSummary, Severity, TimelineEvent};
+use rallypoint_protocol::ids::Timestamp;
+
+/// A log line says that more have ended when this time has passed, with all that end meanwhile; the next one
+/// after twice that time, and so on.
+const MORE_ENDED: Duration = Duration::from_secs(3);
+
+/// What an explanation is about. While a topic is held its text may change, but it is one explanation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Topic {
+    pub(crate) store: Option<u16>,
+    pub(crate) run: Option<RunKey>,
+    pub(crate) code: Code,
+    pub(crate) about: String,
+}
+
+impl Topic {
+    /// What a finding is about, seen in a store.
+    pub(crate) fn of(store: Option<u16>, run: Option<RunKey>, finding: &Finding) -> Self {
+        Self { store, run, code: finding.reason.code, about: finding.about.clone() }
+    }
+}
+
+/// The subject of an explanation, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Subject {
+    pub(crate) run_id: Option<String>,
+    /// `train-llm round 0`.
+    pub(crate) text: Option<String>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: u64,
+    reason: Reason,
+    evidence: Vec<Evidence>,
+    subject: Subject,
+    since: Timestamp,
+    /// When to say it next.
+    next: Timestamp,
+    pause: Duration,
+    /// When to say that more have ended.
+    more_ended: Duration,
+    said: bool,
+    /// It was seen to hold in this look.
+    fresh: bool,
+    /// A fact, or a wait that is over: when it stops being shown.
+    until: Option<Timestamp>,
+}
+
+impl Entry {
+    /// How important it is: of what is more than good to know, what holds, and what keeps processes apart for
+    /// good, comes before what has happened.
+    fn rank(&self) -> (bool, bool, Severity, Timestamp) {
+        use Code::{DuplicateRank, NnodesDiffer, TwoJobs, WorldSizesDiffer};
+        let Reason { severity, code, .. } = self.reason;
+        let is_apart = matches!(code, DuplicateRank | NnodesDiffer | TwoJobs | WorldSizesDiffer);
+        (severity > Severity::Info, self.until.is_none() || is_apart, severity, self.since)
+    }
+}
+
+/// Something changed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// An explanation: new, said again, or no longer so.
+    Explanation {
+        /// What is said.
+        explanation: Explanation,
+        /// Whether it belongs in the log: a wait that ended does not.
+        aloud: bool,
+        /// Whether a healthy run is told without it: the log says when it started, when it was complete, and
+        /// how it ended.
+        is_detail: bool,
+    },
+    /// A run is new or has changed.
+    Run(RunSummary),
+    /// A run is no longer shown.
+    RunGone(RunGone),
+    /// There are more or fewer relays, or clients of them.
+    Links(LinkCounts),
+    /// Something happened.
+    TimelineEvent(TimelineEvent),
+}
+
+/// Something for the log and for subscribers, of this run.
+pub(crate) type Utterance = (Option<RunKey>, Change);
+
+/// What the list of runs says of one.
+#[derive(Debug, Default)]
+pub(crate) struct Headline {
+    /// The most important of what is wrong.
+    pub(crate) explanation: Option<Explanation>,
+    /// What holds and is nothing wrong.
+    pub(crate) notes: u32,
+}
+
+/// All explanations that are shown.
+#[derive(Debug)]
+pub(crate) struct ExplanationLog {
+    explain_after: Duration,
+    epoch: Epoch,
+    entries: BTreeMap<Topic, Entry>,
+    next_id: u64,
+    /// Explanations that did not fit.
+    pub(crate) lost: u64,
+}
+
+impl ExplanationLog {
+    const MOST: usize = 4096;
+    const FACT_SHOWN: Duration = Duration::from_mins(10);
+    /// A wait is said again after this long at the latest.
+    const LONGEST_PAUSE: Duration = Duration::from_mins(10);
+
+    pub(crate) fn new(explain_after: Duration, epoch: Epoch) -> Self {
+        Self { explain_after, epoch, entries: BTreeMap::new(), next_id: 1, lost: 0 }
+    }
+
+    /// Something that has happened.
+    pub(crate) fn fact(
+        &mut self,
+        topic: Topic,
+        subject: Subject,
+        finding: Finding,
+        now: Timestamp,
+    ) -> Option<Utterance> {
+        let entry = self.entry(&topic, subject, finding, now, Some(now + Self::FACT_SHOWN))?;
+        let said = utter(&topic, &entry, true, self.epoch);
+        self.entries.insert(topic, entry);
+        Some(said)
+    }
+
+    /// A new entry, if there is room for it. What has happened is shown `until` then, and said at once.
+    fn entry(
+        &mut self,
+        topic: &Topic,
+        subject: Subject,
+        Finding { reason, since, evidence, .. }: Finding,
+        next: Timestamp,
+        until: Option<Timestamp>,
+    ) -> Option<Entry> {
+        if self.entries.len() >= Self::MOST && !self.entries.contains_key(topic) {
+            self.lost = self.lost.saturating_add(1);
+            return None;
+        }
+        let id = self.next_id;
+        self.next_id = id.saturating_add(1);
+        let (said, fresh, more_ended) = (until.is_some(), true, MORE_ENDED);
+        let pause = self.explain_after.max(Duration::from_secs(1));
+        Some(Entry { id, reason, evidence, subject, since, next, pause, more_ended, said, fresh, until })
+    }
+
+    /// Something that holds at the moment.
+    pub(crate) fn hold(&mut self, topic: Topic, subject: Subject, finding: Finding, now: Timestamp) {
+        let Finding { reason, since, .. } = &finding;
+        if let Some(entry) = self.entries.get_mut(&topic).filter(|entry| entry.until.is_none()) {
+            entry.fresh = true;
+            if entry.said && reason.severity > entry.reason.severity {
+                entry.next = *since;
+            } else if entry.said && reason.ended > entry.reason.ended && now + entry.more_ended < entry.next {
+                entry.next = now + entry.more_ended;
+                entry.more_ended = entry.more_ended.saturating_mul(2);
+            }
+            (entry.reason, entry.evidence, entry.subject) = (finding.reason, finding.evidence, subject);
+            return;
+        }
+        let lasts = if reason.is_waiting() { reason.hold.lasts(self.explain_after) } else { Duration::ZERO };
+        let next = *since + lasts;
+        if let Some(entry) = self.entry(&topic, subject, finding, next, None) {
+            self.entries.insert(topic, entry);
+        }
+    }
+
+    /// Ends a look: says what is due, and drops what no longer holds.
+    pub(crate) fn settle(&mut self, now: Timestamp) -> Vec<Utterance> {
+        let mut out = Vec::new();
+        let epoch = self.epoch;
+        self.entries.retain(|topic, entry| {
+            if let Some(until) = entry.until {
+                return now < until;
+            }
+            if !std::mem::take(&mut entry.fresh) {
+                if entry.said {
+                    entry.until = Some(now);
+                    out.push(utter(topic, entry, false, epoch));
+                }
+                return false;
+            }
+            if now >= entry.next {
+                entry.said = true;
+                // What is only good to know does not press.
+                if entry.reason.is_waiting() && entry.reason.severity > Severity::Info {
+                    entry.next = now + entry.pause;
+                    entry.pause = entry.pause.saturating_mul(2).min(Self::LONGEST_PAUSE);
+                } else {
+                    entry.next = now + Self::LONGEST_PAUSE;
+                }
+                out.push(utter(topic, entry, true, epoch));
+            }
+            true
+        });
+        out
+    }
+
+    /// What has been said and is still shown.
+    fn said(&self) -> impl Iterator<Item = (&Topic, &Entry)> {
+        self.entries.iter().filter(|(_, entry)| entry.said)
+    }
+
+    /// What has been said about a run and is still shown, the most important first, which is its headline.
+    /// `None` is for what concerns no run.
+    pub(crate) fn about(&self, run: Option<&RunKey>) -> Vec<Explanation> {
+        let mut found: Vec<_> = self.said().filter(|(topic, _)| topic.run.as_ref() == run).collect();
+        found.sort_by_key(|(_, entry)| Reverse(entry.rank()));
+        found.into_iter().map(|(topic, entry)| show(topic, entry, self.epoch)).collect()
+    }
+
+    /// The most important explanation of each run, and how many notes hold.
+    pub(crate) fn headlines(&self) -> BTreeMap<RunKey, Headline> {
+        let mut best: BTreeMap<&RunKey, (&Topic, &Entry)> = BTreeMap::new();
+        let mut headlines: BTreeMap<RunKey, Headline> = BTreeMap::new();
+        for (topic, entry) in self.said() {
+            let Some(run) = &topic.run else { continue };
+            if entry.reason.severity > Severity::Info {
+                let best = best.entry(run).or_insert((topic, entry));
+                *best = if entry.rank() > best.1.rank() { (topic, entry) } else { *best };
+            } else if entry.until.is_none() {
+                let notes = &mut headlines.entry(run.clone()).or_default().notes;
+                *notes = notes.saturating_add(1);
+            }
+        }
+        for (run, (topic, entry)) in best {
+            let explanation = Explanation { evidence: Vec::new(), ..show(topic, entry, self.epoch) };
+            headlines.entry(run.clone()).or_default().explanation = Some(explanation);
+        }
+        headlines
+    }
+
+    /// How many warnings and errors are shown of each run, by code.
+    pub(crate) fn counts(&self) -> BTreeMap<&RunKey, BTreeMap<(&'static str, Severity), u32>> {
+        let mut counts: BTreeMap<_, BTreeMap<_, u32>> = BTreeMap::new();
+        for (topic, entry) in self.said() {
+            let severity = entry.reason.severity;
+            if let Some(run) = topic.run.as_ref().filter(|_| severity > Severity::Info) {
+                let shown = counts.entry(run).or_default().entry((topic.code.name(), severity)).or_default();
+                *shown = shown.saturating_add(1);
+            }
+        }
+        counts
+    }
+
+    /// Whether just this is shown of a run.
+    pub(crate) fn shows(&self, run: &RunKey, code: Code, about: &str) -> bool {
+        let (store, run, about) = (run.port(), Some(run.clone()), about.to_owned());
+        self.entries.contains_key(&Topic { store, run, code, about })
+    }
+
+    /// What was said about one run is now about another.
+    pub(crate) fn hand_over(&mut self, from: &RunKey, to: &RunKey) {
+        let topics: Vec<Topic> =
+            self.entries.keys().filter(|topic| topic.run.as_ref() == Some(from)).cloned().collect();
+        for topic in topics {
+            if let Some(entry) = self.entries.remove(&topic) {
+                let topic = Topic { store: to.port(), run: Some(to.clone()), ..topic };
+                self.entries.entry(topic).or_insert(entry);
+            }
+        }
+    }
+
+    /// Forgets what happened in a run before: it starts again.
+    pub(crate) fn forget(&mut self, run: &RunKey) {
+        self.entries.retain(|topic, _| topic.run.as_ref() != Some(run));
+    }
+
+    /// Forgets who was lost in earlier rounds of a run: those who are left have met, and go on.
+    pub(crate) fn rounds_before(&mut self, run: &RunKey) {
+        let is_past = |code| matches!(code, Code::Lost | Code::NodeSilent | Code::RoundComplete);
+        self.entries.retain(|topic, _| topic.run.as_ref() != Some(run) || !is_past(topic.code));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+fn utter(topic: &Topic, entry: &Entry, aloud: bool, epoch: Epoch) -> Utterance {
+    let (explanation, is_detail) = (show(topic, entry, epoch), entry.reason.is_detail);
+    (topic.run.clone(), Change::Explanation { explanation, aloud, is_detail })
+}
+
+fn show(topic: &Topic, entry: &Entry, epoch: Epoch) -> Explanation {
+    Explanation {
+        id: entry.id,
+        run_id: entry.subject.run_id.clone(),
+        store: topic.store,
+        code: entry.reason.code.name().to_owned(),
+        severity: entry.reason.severity,
+        since: epoch.unix(entry.since),
+        holds: entry.until.is_none(),
+        certainty: entry.reason.certainty(),
+        text: entry.reason.sentence(entry.subject.text.as_deref()),
+        remedy: entry.reason.look_at.to_owned(),
+        facts: entry.reason.facts(epoch),
+        evidence: entry.evidence.iter().map(|evidence| shown(evidence, epoch)).collect(),
+    }
+}
+
+fn shown(evidence: &Evidence, epoch: Epoch) -> api::Evidence {
+    let Evidence { seen, who, peer, pid, key, at } = evidence;
+    api::Evidence {
+        seen: *seen,
+        who: who.clone(),
+        peer: peer.map(|peer| peer.to_string()),
+        pid: *pid,
+        key: key.clone(),
+        at: epoch.unix(*at),
+    }
+}

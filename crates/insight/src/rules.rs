@@ -1,0 +1,6 @@
+//! What is said of the facts.
+
+pub(crate) mod addresses;
+pub(crate) mod conditions;
+mod native;
+pub(crate) mod waiting;

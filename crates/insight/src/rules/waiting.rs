@@ -1,0 +1,512 @@
+//! What the waits of a store show, one explanation for each root.
+
+pub(crate) mod keys;
+pub(crate) mod root;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use crate::facts::run::{Meeting, RunKey, TrackedNode, TrackedRun};
+use crate::facts::store::Waiting;
+use crate::facts::wanted::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
+use crate::identity::processes::{Graph, WAITS_SHOWN};
+use crate::reason::presence::{But, Place, Presence, SAME_WORLD_SIZE, Sighting};
+use crate::reason::words::{ENDED, OTHER_PORT, SAME_GROUPS, clients, if_some};
+use crate::reason::{Code, Finding, Hold, Names, Reason};
+use crate::rules::waiting::root::Root;
+use rallypoint_api::{RunKind, Seen, Severity};
+use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, Timestamp, counted};
+use rallypoint_protocol::keys::{KeyPattern, RendezvousPart, classify};
+use rallypoint_store::Counted;
+
+/// All waits for ranks of which nothing was seen are one explanation.
+const NEVER_CAME: &str = "ranks that have not come";
+
+/// The run, the number of the meeting, and what the waits are for.
+type GroupKey = (RunKey, u32, String);
+
+pub(crate) const NOT_REACHED: &str = "look for ranks that have not reached this call, have ended, or make \
+                                      other groups (new_group on all ranks; TORCH_DISTRIBUTED_DEBUG and \
+                                      TORCH_DIST_INIT_BARRIER alike)";
+const UNTOLD: &str = "connected and ended without telling who they are";
+/// The deadlock when a node joins a running job.
+const TORCH_2_15: &str = "a known fault of torch 2.15: restart all agents, and set \
+                          TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every node before nodes join a running job";
+/// All others have found this server.
+const OWN_STORE: &str = "look at rank 0: has it started, does it reach this server, or does it host a store \
+                         of its own, as it does without TORCHELASTIC_USE_AGENT_STORE=True?";
+/// Some have come again, and others have not.
+const TOGETHER: &str = "look why the first of them ended; what has come again cannot meet those that go on: \
+                        restart all agents, or all ranks, of the job together";
+
+/// Waits at a store-based barrier, or in a sub-group.
+pub(crate) fn in_group(what: &str, who: &Names, waited: Elapsed, ended: &Names, others: &Names) -> Reason {
+    Code::Waiting
+        .says(format!("{} {waited} for {what}", clients(who.count())))
+        .look_at(NOT_REACHED)
+        .held(who)
+        .ended(ended)
+        .others(others)
+}
+
+/// Waits of one meeting with one root.
+struct Group {
+    since: Timestamp,
+    root: Root,
+    waits: Vec<ConnId>,
+    /// The members that are to write what others in sub-groups wait for.
+    members: BTreeSet<String>,
+}
+
+impl Graph<'_> {
+    /// A cycle is reported when each of its waits has lasted this long.
+    const CYCLE_AFTER: Duration = Duration::from_secs(2);
+
+    /// Everything that the waits show, one explanation for each root.
+    pub(crate) fn explain(&self) -> Vec<(Option<RunKey>, Finding)> {
+        let mut groups: HashMap<GroupKey, Group> = HashMap::new();
+        // Waits for the same writer have the same root.
+        let mut roots: HashMap<(RunKey, u32, Option<u64>, ExpectedWriter, &str), Root> = HashMap::new();
+        for (&conn, wait) in self.store.waits.iter().filter(|(_, wait)| !self.links.is_away(wait.view.peer)) {
+            let Some(key) = wait.view.missing.first() else { continue };
+            let first = wanted(key);
+            let Some(run) = self.run_of(self.store.clients.get(&conn), &first) else { continue };
+            // The explanation of the node itself says this.
+            if self.runs.get(&run).is_some_and(|run| Self::without_ranks(run, key).is_some()) {
+                continue;
+            }
+            let meeting = self.runs.get(&run).map_or(0, |run| self.meeting(conn, run).number);
+            let root = roots
+                .entry((run.clone(), meeting, first.round, first.writer, first.what))
+                .or_insert_with(|| self.root(conn, self.runs.get(&run)))
+                .clone();
+            let about = match &root {
+                Root::At {
+                    asked: Wanted { writer: ExpectedWriter::LastAtExit | ExpectedWriter::Unknown, .. },
+                    ..
+                } => continue,
+                Root::At { asked: Wanted { writer: ExpectedWriter::Rank(_), .. }, seen }
+                    if seen.is_unseen() =>
+                {
+                    NEVER_CAME.to_owned()
+                }
+                // In a device mesh one rank keeps many groups waiting: each would name the victims in others.
+                root if root.of_sub_group().is_some() => "sub-groups".to_owned(),
+                Root::At { asked: Wanted { writer, what, round, .. }, .. } => {
+                    format!("{writer:?} {what} {round:?}")
+                }
+                Root::Counting { host, .. } => format!("those that {host:?} counts"),
+                Root::Cycle { members, .. } => format!("cycle {:?}", members.iter().min()),
+            };
+            let (since, waits, members) = (wait.since, Vec::new(), BTreeSet::new());
+            let new = Group { since, root: root.clone(), waits, members };
+            let group = groups.entry((run, meeting, about)).or_insert(new);
+            group.members.extend(root.of_sub_group().map(str::to_owned));
+            if let (Some(of_group), Some(of_this)) = (group.root.rank(), root.rank())
+                && of_this < of_group
+            {
+                group.root = root;
+            }
+            group.waits.push(conn);
+            group.since = group.since.min(wait.since);
+        }
+        let mut told: Vec<_> = groups
+            .into_iter()
+            .filter_map(|((key, number, mut about), mut group)| {
+                group.waits.sort_unstable();
+                let run = self.runs.get(&key)?;
+                let meeting = self.meeting(*group.waits.first()?, run);
+                if number > 0 {
+                    about = format!("{about} of meeting {number}");
+                }
+                let reason = self.reason(run, meeting, &group)?;
+                let waits = group.waits.iter().filter_map(|conn| self.store.waits.get(conn));
+                let waits = waits.take(WAITS_SHOWN).map(|wait| self.evidence(wait.view.conn, wait));
+                let finding = Finding::new(reason, about, group.since).in_round(group.root.round());
+                Some((Some(key), finding.seen(waits)))
+            })
+            .chain(self.of_unknown_keys())
+            .chain(self.of_dropped_states())
+            .chain(self.of_answered())
+            .chain(self.hosts_of_no_run())
+            .collect();
+        told.sort_by(|(a, one), (b, other)| (a, &one.about).cmp(&(b, &other.about)));
+        told
+    }
+
+    /// Who waits below which sub-group, if ranks wait below different ones.
+    fn apart(&self, waits: &[&Waiting]) -> Option<String> {
+        let mut below: BTreeMap<String, BTreeSet<(Option<u32>, String)>> = BTreeMap::new();
+        for wait in waits {
+            let member = self.member(wait).unwrap_or(wait.view.conn);
+            let rank = self.store.clients.get(&member).and_then(|client| client.rank);
+            let group = sub_group_of(wait.view.missing.first()?)?;
+            below.entry(group).or_default().insert((rank, self.who(member)));
+        }
+        let ranks = |ranks: &BTreeSet<(_, String)>| Names::of(ranks.iter().map(|(_, who)| who.clone()));
+        let told: Vec<String> =
+            below.iter().map(|(group, of)| format!("{} below {group}", ranks(of))).collect();
+        (told.len() > 1).then(|| format!("members of different groups: {}", told.join("; ")))
+    }
+
+    fn reason(&self, run: &TrackedRun, meeting: &Meeting, group: &Group) -> Option<Reason> {
+        match &group.root {
+            Root::Cycle { members, is_elastic } => {
+                let since = |conn: &ConnId| self.wait_of(*conn, Some(run)).map(|wait| wait.since);
+                let youngest = members.iter().filter_map(since).max()?;
+                if self.now.since(youngest) < Self::CYCLE_AFTER {
+                    return None;
+                }
+                let waited = Elapsed(self.now.since(youngest));
+                let members = Names::of(members.iter().map(|&member| self.who(member)));
+                let reason = Code::WaitCycle
+                    .says(format!("deadlock for {waited}: each waits for the next: {members}"))
+                    .held(&members);
+                Some(reason.when(*is_elastic, |reason| reason.look_at(TORCH_2_15)))
+            }
+            Root::Counting { host, counted } => {
+                self.counts(Some((run, meeting)), *host, *counted, group.waits.len())
+            }
+            Root::At { asked, seen } => {
+                // Its own wait may be the cause.
+                if seen.is_settling() {
+                    return None;
+                }
+                match &asked.writer {
+                    ExpectedWriter::Group(who) => Some(self.grouped(run, meeting, group, asked.what, who)),
+                    ExpectedWriter::LastAtExit | ExpectedWriter::Unknown => None,
+                    _ => self.awaited(run, meeting, group, asked, seen),
+                }
+            }
+        }
+    }
+
+    /// They wait for what one process is to write.
+    fn awaited(
+        &self,
+        run: &TrackedRun,
+        meeting: &Meeting,
+        Group { waits, since, .. }: &Group,
+        asked: &Wanted,
+        seen: &Sighting,
+    ) -> Option<Reason> {
+        let who = self.writer(Some(run), *waits.first()?, asked)?;
+        let (is_unseen, is_plain) = (seen.is_unseen(), seen.is_plain());
+        let is_static = run.kind() == RunKind::Static;
+        let (gone, missing) = match asked.writer {
+            ExpectedWriter::Rank(_) if seen.but == Some(But::MetBefore) && meeting.replaced.is_empty() => {
+                Default::default()
+            }
+            ExpectedWriter::Rank(rank) => self.absent(run, meeting, rank),
+            // A complete round counts all of them, also those that have not told their roles.
+            ExpectedWriter::Node(rank) if run.kind() == RunKind::C10d => {
+                let is_without = |other: u32| other != rank && !run.round().roles.contains(&other);
+                let others = run.participants().filter(|node| node.rank.is_some_and(is_without));
+                (self.with_ends(others), Names::default())
+            }
+            // A static node that has come shows that there are all with lower ranks.
+            ExpectedWriter::Node(rank) if is_static && is_unseen => {
+                let others = run.never_came().filter(|other| *other != rank);
+                (Names::default(), Names::of(others.map(|rank| format!("node {rank}"))))
+            }
+            _ => Default::default(),
+        };
+        let is_short = is_unseen || !gone.is_empty() || !missing.is_empty();
+        let (ended, elsewhere) = match asked.writer {
+            ExpectedWriter::Rank(_) if is_short => {
+                (self.ended_near(run, |_| true), self.elsewhere(run, meeting))
+            }
+            ExpectedWriter::Rank(_) => Default::default(),
+            ExpectedWriter::Node(_) if !is_static || !is_unseen => Default::default(),
+            // The other ranks of an NCCL job before have told no rank either.
+            _ => (self.ended_near(run, |it| it.only_counted_itself), Names::default()),
+        };
+        let staying = self.staying(run, meeting, &asked.writer);
+        let replaced = run.world().replaced(meeting).into_iter();
+        let replaced = replaced.filter(|_| !is_static && !staying.is_empty());
+        let replaced = Names::of(replaced.map(|rank| run.rank_label_in(meeting, rank)));
+        let is_node = matches!(asked.writer, ExpectedWriter::Node(_));
+        let place = if is_node { Place::Node } else { Place::Rank };
+        // Another meeting is in no bar, and an address that was dropped counts twice or not at all.
+        let is_shown = meeting.number == run.world().shown().number && !meeting.has_dropped();
+        let of = Some(meeting).filter(|_| is_shown && matches!(asked.writer, ExpectedWriter::Rank(_)));
+        let published = if_some(of, |of| format!("{} published; ", Place::Rank.have(of.joined(), of.size)));
+        let is_untold = matches!(seen.presence, Presence::NeverSeen | Presence::Unknown);
+        let look_at = match () {
+            () if !staying.is_empty() => TOGETHER,
+            () if !elsewhere.is_empty() => OTHER_PORT,
+            () if is_untold && is_plain && seen.behind.is_none() && !ended.is_empty() => ENDED,
+            () if is_untold && is_plain && asked.writer == ExpectedWriter::Rank(0) && !run.has_agents() => {
+                OWN_STORE
+            }
+            () => seen.look_at(place),
+        };
+        let waited = Elapsed(self.now.since(*since));
+        let waiting = counted(waits.len(), "process waits", "processes wait");
+        let reason = Code::Waiting
+            .says(format!("{published}for {waited} waiting for {who}: {}", seen.says(self.now)))
+            .look_at(look_at)
+            .held(&Names::of_some(waits, |conn| self.who(*conn)))
+            .misses(place, &Names::of([who]), seen.clone())
+            .lacks("gone too", place, &gone, Presence::Closed)
+            .lacks("not published either", place, &missing, run.unseen().presence)
+            .lacks("in the attempt before", place, &staying, Presence::Connected)
+            .and("come in the place of another process", &replaced)
+            .lacks(UNTOLD, Place::Process, &ended, Presence::Closed)
+            .and("in another store", &elsewhere)
+            .then(&format!("; {waiting} for {}", asked.what));
+        let mut reason =
+            if let Some(of) = of { reason.joined(Place::Rank, of.joined(), of.size) } else { reason };
+        reason.plain = is_plain.then_some(place);
+        reason.lacks_node = is_node && seen.presence == Presence::NeverSeen;
+        Some(reason)
+    }
+
+    /// They wait in sub-groups, or at a barrier, for `who`.
+    fn grouped(&self, run: &TrackedRun, meeting: &Meeting, group: &Group, what: &str, who: &str) -> Reason {
+        let Group { waits, since, members, .. } = group;
+        let there: Vec<_> = waits.iter().filter_map(|conn| self.store.waits.get(conn)).collect();
+        let published = self.published_for(&there);
+        let published = Names::of_some(published, |conn| self.who(conn));
+        let ended = self.ended_ranks(run, meeting);
+        let others = self.not_among(run, meeting, there.iter().copied());
+        let is_barrier = matches!(&group.root, Root::At { asked, .. } if asked.what == BARRIER);
+        let are_unknown = is_barrier && !run.has_agents() && there.iter().all(|it| self.member(it).is_none());
+        let (ended, others) = if are_unknown {
+            self.outside(&there.iter().map(|wait| (None, *wait)).collect::<Vec<_>>(), *since, &[])
+        } else {
+            (ended, others)
+        };
+        let nobody_lacks = others.is_empty() && ended.is_empty();
+        let apart = if nobody_lacks { self.apart(&there) } else { None };
+        let is_of_groups = apart.is_some() || nobody_lacks && !published.is_empty();
+        let members = Names::of_some(members, Clone::clone);
+        let what = match (apart, members.count()) {
+            (Some(apart), _) => apart,
+            (None, 0) => who.to_owned(),
+            (None, 1) => format!("{what} of {members}"),
+            (None, _) => members.to_string(),
+        };
+        let waited = Elapsed(self.now.since(*since));
+        let who = Names::of_some(waits, |conn| self.who(*conn));
+        in_group(&what, &who, waited, &ended, &others)
+            .and("have published there", &published)
+            .when(is_barrier, |reason| reason.and("arrived", &who))
+            .when(is_of_groups, |reason| reason.look_at(SAME_GROUPS))
+    }
+
+    /// The dead among these nodes, and how they have gone.
+    fn with_ends<'n>(&self, nodes: impl Iterator<Item = &'n TrackedNode>) -> Names {
+        let gone = nodes.filter(|node| node.is_dead()).filter_map(|node| Some((node, node.gone_as()?)));
+        Names::of_some(gone, |(node, gone)| format!("{} ({})", node.label(), gone.says(self.now)))
+    }
+
+    /// What is said of a host that counts who comes, and of those that wait for it. `waiters` has the host.
+    fn counts(
+        &self,
+        of: Option<(&TrackedRun, &Meeting)>,
+        host: ConnId,
+        came: Counted,
+        waiters: usize,
+    ) -> Option<Reason> {
+        /// It reads the number every 10 ms, and goes on when it is large enough.
+        const GOES_ON: Duration = Duration::from_secs(2);
+        const PAUSES: Duration = Duration::from_millis(200);
+        let run = of.map(|(run, _)| run);
+        let of_agents = run.filter(|run| run.has_agents());
+        let of_ranks = of.filter(|_| of_agents.is_none());
+        let of_live = of_ranks.filter(|(_, meeting)| meeting.is_live());
+        let expected = of_live.and_then(|(run, meeting)| run.world().agreed(meeting));
+        let asks_for_more = expected.is_some_and(|expected| came.clients >= expected);
+        if (asks_for_more || came.ago >= PAUSES) && came.unchanged < GOES_ON {
+            return None;
+        }
+        let (gone, missing) = match (of_agents, of_ranks) {
+            (Some(run), _) => {
+                let missing = run.never_came().map(|rank| format!("node {rank}"));
+                (self.with_ends(run.participants()), Names::of(missing))
+            }
+            (None, Some((run, meeting))) if !asks_for_more => {
+                let had_come = |rank: &u32| run.world().holder(meeting, *rank).is_some();
+                let label = |rank| run.rank_label_in(meeting, rank);
+                let absent = || run.world().absent(meeting);
+                let missing = absent().filter(|rank| !had_come(rank));
+                (Names::of_some(absent().filter(had_come), label), Names::of_some(missing, label))
+            }
+            _ => Default::default(),
+        };
+        let of_missing = of_ranks.filter(|_| !missing.is_empty());
+        let silent = of_missing.map(|(run, meeting)| self.may_be_ranks(run, meeting)).unwrap_or_default();
+        let elsewhere = of_missing.map(|(run, meeting)| self.elsewhere(run, meeting)).unwrap_or_default();
+        let passed = run.filter(|_| !missing.is_empty()).map(|run| self.ended_near(run, |_| true));
+        let passed = passed.unwrap_or_default();
+        let connected = if asks_for_more {
+            let connected = Place::Process.have(came.clients, None);
+            format!("{connected}, as many as the others count on, so it counts on more")
+        } else {
+            Place::Process.have(came.clients, expected)
+        };
+        let host_label = self.host_label(host, run);
+        // The others may have waited for longer.
+        let waited = Elapsed(self.now.since(self.store.waits.get(&host)?.since));
+        let text = format!(
+            "{host_label} has waited {waited} until all processes of the job have connected: {connected}"
+        );
+        let look_at = match () {
+            () if asks_for_more => SAME_WORLD_SIZE,
+            () if !elsewhere.is_empty() => OTHER_PORT,
+            () if !gone.is_empty() || !passed.is_empty() => ENDED,
+            () => Code::Waiting.rule().look_at,
+        };
+        let others = waiters.saturating_sub(1);
+        let waits = match others {
+            0 => String::new(),
+            _ => format!("; {} for it", counted(others, "other process waits", "other processes wait")),
+        };
+        let place = if of_agents.is_some() { Place::Node } else { Place::Rank };
+        let title = if silent.is_empty() { "missing" } else { "not published" };
+        let reason = Code::Waiting
+            .says(text)
+            .look_at(look_at)
+            .held(&Names::of([host_label]))
+            .joined(Place::Process, came.clients, expected)
+            .lacks("gone", place, &gone, Presence::Closed)
+            .lacks(title, place, &missing, Presence::NeverSeen)
+            .may_be("connected, and told no rank", silent)
+            .lacks(
+                "connected and ended without publishing anything",
+                Place::Process,
+                &passed,
+                Presence::Closed,
+            )
+            .and("in another store", &elsewhere);
+        Some(reason.then(&waits))
+    }
+
+    /// Hosts of which nothing else is known: nobody else has come, or several jobs may be theirs.
+    fn hosts_of_no_run(&self) -> Vec<(Option<RunKey>, Finding)> {
+        let is_of_none = |wait: &&Waiting| {
+            self.store.clients.get(&wait.view.conn).is_none_or(|client| client.run.is_none())
+        };
+        let hosts = self.store.waits.values().filter(is_of_none);
+        let hosts = hosts.filter_map(|wait| Some((wait, wait.view.counted?)));
+        let found = hosts.filter_map(|(wait, counted)| {
+            let host = wait.view.conn;
+            let reason = self.counts(None, host, counted, 1)?;
+            let about = format!("those that {host:?} counts");
+            Some((None, Finding::new(reason, about, wait.since).seen([self.evidence(host, wait)])))
+        });
+        found.collect()
+    }
+
+    /// Agents wait for the state of their c10d rendezvous only when it was dropped: it is there from the
+    /// first of them on.
+    fn of_dropped_states(&self) -> Vec<(Option<RunKey>, Finding)> {
+        let mut by_run: BTreeMap<RunId, Vec<&Waiting>> = BTreeMap::new();
+        for wait in self.store.waits.values() {
+            let key = wait.view.missing.first().and_then(|key| classify(key));
+            if let Some(KeyPattern::Rendezvous { run_id, part: RendezvousPart::State, .. }) = key {
+                by_run.entry(RunId::new(run_id)).or_default().push(wait);
+            }
+        }
+        let found = by_run.into_iter().filter_map(|(id, waits)| {
+            let since = waits.iter().map(|wait| wait.since).min()?;
+            let run_id = id.to_string();
+            let (waiting, waited) = (clients(waits.len()), Elapsed(self.now.since(since)));
+            let reason = Code::StoreReset
+                .says(format!(
+                    "{waiting} {waited} for the rendezvous state of run {run_id}, which was dropped: an \
+                     operator reset the store, or had the run forgotten"
+                ))
+                .severe(Severity::Warning)
+                .hold(Hold::Lasting)
+                .look_at(
+                    "a node that joins writes it again, and the others join it; if none is to come, restart \
+                     all agents of the job together",
+                )
+                .held(&Names::of_some(&waits, |wait| self.who(wait.view.conn)));
+            let evidence = waits.iter().take(WAITS_SHOWN).map(|wait| self.evidence(wait.view.conn, wait));
+            let key = Some(self.store.key_of(&id)).filter(|key| self.runs.contains_key(key));
+            Some((key, Finding::new(reason, run_id, since).seen(evidence)))
+        });
+        found.collect()
+    }
+
+    /// Who waits for what another process writes reads it as soon as it is there. These have not.
+    fn of_answered(&self) -> Vec<(Option<RunKey>, Finding)> {
+        /// A link that broke without a word is known to be away by then.
+        const BROKEN: Duration = Duration::from_secs(8);
+        let found = self.store.answered.keys().filter_map(|&conn| {
+            let (ago, wait) = self.store.answered(conn, self.now).filter(|(ago, _)| ago.0 >= BROKEN)?;
+            let Wanted { writer, what, .. } = wanted(wait.view.missing.first()?);
+            let place = match writer {
+                ExpectedWriter::Node(_) => Place::Node,
+                ExpectedWriter::Rank(_) | ExpectedWriter::NcclRankZero => Place::Rank,
+                _ => return None,
+            };
+            let is_back = self.links.back_for(wait.view.peer, self.now).is_some();
+            let is_here = !is_back && !self.links.is_away(wait.view.peer);
+            let (run, who) = (self.run_waiting(&wait.view).filter(|_| is_here)?, self.who(conn));
+            let since = Timestamp(self.now.0.saturating_sub(ago.0));
+            let says =
+                format!("{who} waited for {what}, was answered {ago} ago, and has asked for nothing since");
+            let nodes = Names::of([who.clone()]);
+            let reason =
+                Code::NodeSilent.says(says).misses(place, &nodes, Sighting::at(Presence::Silent, since));
+            Some((Some(run), Finding::new(reason, who, since).seen([self.evidence(conn, wait)])))
+        });
+        found.collect()
+    }
+
+    /// Nodes of a c10d run that have missed heartbeats, and those of them that others have taken out of the
+    /// round. While an agent waits here it sends none.
+    pub(crate) fn without_heartbeat(&self, run: &TrackedRun) -> Vec<Finding> {
+        let late = run.late_after();
+        let is_awake = late.is_some_and(|late| self.now.since(self.awake_since) >= late);
+        let late = late.unwrap_or_default();
+        // When all were frozen for so long each takes itself for dead: they read the state, and send no
+        // heartbeats any more.
+        let asked = |node: &TrackedNode| {
+            let at = node.conn.and_then(|conn| self.store.heard.get(&conn));
+            at.is_some_and(|at| self.now.since(*at) < late)
+        };
+        let is_late =
+            |node: &&TrackedNode| is_awake && self.now.since(node.last_heartbeat) >= late && !asked(node);
+        let client = |node: &TrackedNode| node.conn.and_then(|conn| self.store.clients.get(&conn));
+        let waits = |node: &TrackedNode| {
+            client(node).is_some_and(|client| self.store.waited_just_now(client, self.now))
+        };
+        let may_send = |node: &&TrackedNode| {
+            client(node).is_some_and(|client| {
+                !waits(node)
+                    && !self.links.is_away(client.peer)
+                    && self.links.back_for(client.peer, self.now).is_none_or(|since| since >= late)
+            })
+        };
+        let there = || run.participants().filter(|node| node.is_there() && !node.finished);
+        let silent: Vec<_> = there().filter(is_late).filter(may_send).collect();
+        let is_out = |node: &&TrackedNode| node.is_silent() && node.round == run.round().number;
+        let out = || run.lingering().filter(is_out).filter(may_send);
+        let out_since = out().map(|node| node.membership_since).max();
+        let (again, out): (Vec<_>, Vec<_>) =
+            out().partition(|node| node.last_heartbeat > node.membership_since);
+        let silent = silent.into_iter().chain(again).collect();
+        // `is_told`: an earlier explanation says that they were taken out.
+        let told = |silent: Vec<&TrackedNode>, out: &str, is_told: bool| {
+            let heard = silent.iter().map(|node| node.last_heartbeat).max()?;
+            let since = out_since.filter(|_| is_told).unwrap_or(heard);
+            let nodes = Names::of(silent.iter().map(|node| node.label()));
+            let about = nodes.to_string();
+            let silent_for = Elapsed(self.now.since(heard));
+            let reason = Code::NodeSilent
+                .says(format!("{nodes}: connected, last heartbeat {silent_for} ago{out}"))
+                .misses(Place::Node, &nodes, Sighting::at(Presence::Silent, heard))
+                .when(is_told, |reason| reason.hold(Hold::Lasting));
+            let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
+            Some(Finding::new(reason, about, since).seen(heard_of))
+        };
+        let out = told(out, "; others have taken them out of the round", true);
+        let told = [told(silent, "", false), out];
+        told.into_iter().flatten().collect()
+    }
+}

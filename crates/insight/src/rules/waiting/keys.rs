@@ -1,0 +1,308 @@
+//! Waits for keys of the program, and for groups on a store with a prefix of its own.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::{self, Display, Formatter};
+
+use crate::adapters::gloo::read_gloo;
+use crate::facts::run::{Meeting, RunKey, TrackedRun};
+use crate::facts::store::{Beside, Client, Passed, Poll, Waiting, process};
+use crate::facts::wanted::{BARRIER, ExpectedWriter, store_barrier, wanted};
+use crate::identity::processes::Graph;
+use crate::reason::presence::{Presence, SAME_WORLD_SIZE, Sighting, Waits};
+use crate::reason::rules::RESET;
+use crate::reason::words::{SLIP, has, have_waited, if_some};
+use crate::reason::{Code, Finding, Names, Reason};
+use crate::rules::waiting::{NOT_REACHED, in_group};
+use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
+use rallypoint_protocol::keys::{KeyPattern, below_own_prefix, classify, is_asked_for, published_by};
+use rallypoint_store::KeyPast;
+
+/// Why a key of a program is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Absence {
+    /// Nobody has written it.
+    NotWritten,
+    /// It was written and deleted, or it is not known any more whether it was.
+    NotThere,
+    /// A client deleted it, or took its last item.
+    Deleted,
+    /// The connection of the process that publishes it closed so long ago.
+    WriterGone(Elapsed),
+    /// An operator reset the store so long ago: it may have been there before.
+    Reset(Elapsed),
+    /// It is there, and those who read it again and again wait for another number.
+    Is(i64),
+}
+
+impl Display for Absence {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotWritten => f.write_str("which nobody has written"),
+            Self::NotThere => f.write_str("which does not exist"),
+            Self::Deleted => f.write_str("which was there: a client deleted it, or took its last item"),
+            Self::WriterGone(ago) => write!(f, "whose writer's connection closed {ago} ago"),
+            Self::Is(number) => write!(f, "which is {number}"),
+            Self::Reset(ago) => write!(f, "which does not exist; an operator reset the store {ago} ago"),
+        }
+    }
+}
+
+const SAME_PREFIX: &str = "if these are processes of one job, give them all the same prefix, and let them \
+                           make their groups in the same order; else look for processes that have not \
+                           reached this call, or have ended";
+
+fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: Option<String>) -> Reason {
+    let waits = have_waited(who.count());
+    let look_at = match absence {
+        Absence::WriterGone(_) => {
+            "look at the log of the process that publishes it; a process publishes once, and again only when \
+             it is started anew"
+        }
+        _ if similar.is_some() => SLIP,
+        Absence::Reset(_) => RESET,
+        _ => Code::WaitingForKey.rule().look_at,
+    };
+    Code::WaitingForKey
+        .says(format!("{who} {waits} {waited} for `{key}`, {absence}"))
+        .look_at(look_at)
+        .held(who)
+        .exists(similar)
+}
+
+/// The barrier that is waited at with this key: a BARRIER, that of torch before 2.1, which polls its counter,
+/// or one of `torch.distributed.elastic.utils.store`, which counts arrivals in `num_members`.
+fn barrier_of(key: &[u8], size: Option<i64>) -> Option<String> {
+    if wanted(key).what == BARRIER {
+        return Some(store_barrier(key));
+    }
+    let name = if size.is_some() { key } else { key.strip_suffix(b"/last_member")? };
+    Some(format!("the barrier `{}`", ShownKey(name)))
+}
+
+/// A member of a group below a prefix of the program's own, and how many that is to have.
+struct OwnGroup<'k> {
+    prefix: &'k [u8],
+    rank: u32,
+    size: Option<u32>,
+}
+
+/// The member that is to write what a wait is for, if it is one: the key has that form, or what another
+/// member has written beside it.
+fn own_group(wait: &Waiting) -> Option<OwnGroup<'_>> {
+    let key = wait.view.missing.first()?;
+    let size = wait.view.sibling.as_deref().and_then(|beside| read_gloo(beside).size);
+    if let Some((prefix, address)) = below_own_prefix(key) {
+        return Some(OwnGroup { prefix, rank: address.member, size });
+    }
+    let (path, rank) = key.split_at_checked(key.iter().rposition(|&byte| byte == b'/')?)?;
+    let rank = std::str::from_utf8(rank.get(1..)?).ok()?.parse().ok()?;
+    let end = path.windows(2).position(|two| two == b"//").and_then(|end| path.get(..end));
+    let prefix = end.or(path.strip_suffix(b"/0")).unwrap_or(path);
+    size.map(|_| OwnGroup { prefix: prefix.strip_prefix(b"/").unwrap_or(prefix), rank, size })
+}
+
+impl Graph<'_> {
+    /// Waits for keys that tell no writer: those of a program, of groups below a prefix of its own, the
+    /// messages of groups without `init_process_group`; and what some ask for again and again. Beside a job a
+    /// program may well look at its own keys now and then, and a client that is no known member knows best
+    /// why it waits.
+    pub(crate) fn of_unknown_keys(&self) -> Vec<(Option<RunKey>, Finding)> {
+        const MOST: usize = 64;
+        let is_message = |key: &[u8]| matches!(classify(key), Some(KeyPattern::Message));
+        let is_programs = |key: &[u8]| matches!(classify(key), None | Some(KeyPattern::Unknown));
+        let has_job = self.has_job();
+        let again = self.store.asked_again(self.now).filter(|(key, poll, _)| {
+            !has_job || poll.is_wait() || Poll::is_promised(key) || !is_programs(key)
+        });
+        let again: Vec<Waiting> = again.map(|(.., wait)| wait).collect();
+        let mut by_key: BTreeMap<&[u8], Vec<(Option<ConnId>, &Waiting)>> = BTreeMap::new();
+        for wait in self.store.waits.values().chain(&again) {
+            let Some(key) = wait.view.missing.first() else { continue };
+            let is_known = own_group(wait).is_some() || Poll::is_promised(key);
+            if is_known || is_asked_for(key) || is_message(key) {
+                let is_told = !has_job || is_known;
+                let waiter = self.member(wait).or_else(|| is_told.then_some(wait.view.conn));
+                by_key.entry(key).or_default().push((waiter, wait));
+            }
+        }
+        let mut found = Vec::new();
+        for (key, waits) in by_key {
+            let mut by_run: BTreeMap<Option<&RunKey>, Vec<(ConnId, &Waiting)>> = BTreeMap::new();
+            for (member, wait) in waits.iter().filter_map(|(member, wait)| Some(((*member)?, *wait))) {
+                let run = self.store.clients.get(&member).and_then(|client| client.run.as_ref());
+                by_run.entry(run.filter(|_| published_by(key).is_none())).or_default().push((member, wait));
+            }
+            let found_here = by_run.into_iter().filter_map(|(run, members)| {
+                Some((run.cloned(), self.unknown_key(key, run, members, &waits, &again)?))
+            });
+            found.extend(found_here);
+            if found.len() >= MOST {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Whether keys show a job here: agents, ranks, or processes that meet without telling their ranks.
+    fn has_job(&self) -> bool {
+        let is_job = |run: &TrackedRun| {
+            let is_here = [run.store(), run.met_at()].contains(&Some(self.store.port));
+            let world = run.world();
+            let has_ranks = world.is_unnamed() || world.meetings().iter().any(Meeting::is_live);
+            is_here && !run.state().is_over() && (run.has_agents() || has_ranks)
+        };
+        self.runs.values().any(is_job)
+    }
+
+    /// What `members` of a run, each with its wait, wait for at one key of the program. Who is not there is
+    /// told only if all are known that have one of the `waits` for it.
+    fn unknown_key(
+        &self,
+        key: &[u8],
+        run: Option<&RunKey>,
+        mut members: Vec<(ConnId, &Waiting)>,
+        waits: &[(Option<ConnId>, &Waiting)],
+        again: &[Waiting],
+    ) -> Option<Finding> {
+        let rank = |conn: &ConnId| self.store.clients.get(conn).and_then(|client| client.rank);
+        members.sort_by_key(|(conn, wait)| (rank(conn), *conn, wait.since));
+        let since = members.iter().map(|(_, wait)| wait.since).min()?;
+        let waited = Elapsed(self.now.since(since));
+        let about = ShownKey(key).to_string();
+        members.dedup_by_key(|(conn, _)| *conn);
+        // A process of no job may wait on several connections.
+        let mut processes = HashSet::new();
+        members.retain(|(_, wait)| {
+            let process = wait.view.pid.filter(|_| run.is_none()).map(|pid| (wait.view.peer.ip(), pid));
+            process.is_none_or(|process| processes.insert(process))
+        });
+        let who = Names::of_some(&members, |(conn, wait)| match self.store.clients.get(conn) {
+            Some(client) => match self.store.published_name(*conn) {
+                Some(name) => format!("agent {name} ({})", client.label()),
+                None => self.who(*conn),
+            },
+            None => process(wait.view.pid, wait.view.peer),
+        });
+        let run = run.and_then(|run| self.runs.get(run));
+        let &(first, wait) = members.first()?;
+        let number = self.store.polled.get(key).and_then(|poll| poll.number);
+        let (size, arrived) = (wait.view.barrier_size, wait.view.arrived.map(|it| it as usize));
+        let arrived = arrived.or_else(|| usize::try_from(number?).ok());
+        let of_run = run.filter(|_| self.has_job()).map(|run| (run, self.meeting(first, run)));
+        // Whatever their runs: they may be told apart only for a moment.
+        let there: HashSet<ConnId> = waits.iter().filter_map(|(member, _)| *member).collect();
+        let (ended, others) = match of_run {
+            Some((run, meeting)) if waits.iter().all(|(member, _)| member.is_some()) => {
+                (self.ended_ranks(run, meeting), self.others(run, meeting, &there))
+            }
+            Some((run, meeting)) => (self.ended_ranks(run, meeting), Names::default()),
+            None if self.has_job() || Poll::is_promised(key) => Default::default(),
+            None => self.outside(waits, since, again),
+        };
+        let publisher = published_by(key);
+        let group = members.iter().find_map(|(_, wait)| own_group(wait));
+        let is_beyond = group.as_ref().is_some_and(|group| group.size.is_some_and(|size| group.rank >= size));
+        // The group has no such member: nobody is missing.
+        let (ended, others) = if is_beyond { Default::default() } else { (ended, others) };
+        let reason = if let Some(OwnGroup { prefix, rank, size }) = group {
+            let are_apart =
+                self.store.waits.values().filter_map(own_group).any(|other| other.prefix != prefix);
+            let (have, below) = (have_waited(who.count()), ShownKey(prefix));
+            let group = if_some(size, |size| format!(" of {size}"));
+            let what = format!("the address of rank {rank} of the group{group} below the prefix `{below}`");
+            Code::Waiting.says(format!("{who} {have} {waited} for {what}")).look_at(match size {
+                Some(_) if is_beyond => SAME_WORLD_SIZE,
+                Some(size) if who.count() >= size as usize => Code::DuplicateRank.rule().look_at,
+                _ if are_apart => SAME_PREFIX,
+                _ => NOT_REACHED,
+            })
+        } else if let Some(barrier) = barrier_of(key, size) {
+            let size = size.and_then(|size| u32::try_from(size).ok());
+            let of = if_some(size, |size| format!(" of {size}"));
+            let waits = have_waited(who.count());
+            let reached = if_some(arrived, |arrived| format!(", which {arrived} {} reached", has(arrived)));
+            let text = format!("{who} {waits} {waited} at {barrier}{of}{reached}");
+            match wanted(key).what {
+                BARRIER => Code::Waiting.says(text).look_at(NOT_REACHED),
+                _ => Code::WaitingAtBarrier.says(text),
+            }
+        } else if Poll::is_promised(key) && publisher.is_none() {
+            let what = format!("an agent that leads them (is_host=1): {who} ask for `{about}`");
+            in_group(&what, &who, waited, &ended, &others)
+        } else {
+            let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
+            let similar = similar.map(|key| ShownKey(key).to_string());
+            let gone = publisher.and_then(|name| self.store.publishers.get(name)?.gone);
+            let gone = gone.map(|at| Absence::WriterGone(Elapsed(self.now.since(at))));
+            let number = number.map(Absence::Is);
+            let absence = gone.or(number).unwrap_or_else(|| self.absence(wait, run));
+            for_key(&about, &who, waited, absence, similar)
+        };
+        let reason = reason.held(&who).ended(&ended).others(&others);
+        let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
+        Some(Finding::new(reason, about, since).seen(waits))
+    }
+
+    /// Outside of jobs: the processes that have ended while others waited, or just before, and those that are
+    /// connected and do not wait with them.
+    pub(crate) fn outside(
+        &self,
+        waits: &[(Option<ConnId>, &Waiting)],
+        since: Timestamp,
+        again: &[Waiting],
+    ) -> (Names, Names) {
+        let waiting: HashSet<_> =
+            waits.iter().map(|(_, wait)| (wait.view.peer.ip(), wait.view.pid)).collect();
+        let is_other = |(_, client): &(&ConnId, &Client)| !waiting.contains(&(client.peer.ip(), client.pid));
+        let others = self.store.clients.iter().filter(is_other).map(|(&conn, it)| (it.label(), conn));
+        let others: BTreeMap<String, ConnId> = others.collect();
+        let ended = self.passed_since(since).map(|Passed { closed, .. }| {
+            format!("{} ({})", closed.who, Sighting::at(Presence::Closed, closed.at).says(self.now))
+        });
+        let asks_again = |conn| {
+            let wait = again.iter().find(|wait| wait.view.conn == conn)?;
+            Some(Sighting::connected(None, Waits::ForKey(ShownKey(wait.view.missing.first()?).to_string())))
+        };
+        let others = Names::of_some(others, |(label, conn)| match asks_again(conn) {
+            Some(seen) => format!("{label} ({})", seen.says(self.now)),
+            None => self.elsewhere_doing(&label, conn, None),
+        });
+        (Names::of(ended), others)
+    }
+
+    /// What is known of a key on which a client gives up: who must write it, and who of its run is not there.
+    pub(crate) fn beside(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> Beside {
+        let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
+        let known = Beside { writer: self.writer(run, conn, &wanted), ..Beside::default() };
+        let Some(run) = run else { return known };
+        let meeting = self.meeting(conn, run);
+        let is_for_it = |wait: &&Waiting| wait.view.missing.first().is_some_and(|missing| **missing == *key);
+        match wanted.writer {
+            ExpectedWriter::Rank(rank) => {
+                let never_came = |rank: &u32| run.world().holder(meeting, *rank).is_none();
+                let absent =
+                    run.world().absent(meeting).filter(|other| never_came(&rank) && never_came(other));
+                let missing = Names::of_some(absent, |rank| run.rank_label_in(meeting, rank));
+                Beside { missing, ..known }
+            }
+            ExpectedWriter::Group(_) | ExpectedWriter::Unknown
+                if self.store.waits.get(&conn).as_ref().is_some_and(is_for_it) =>
+            {
+                let others = self.not_among(run, meeting, self.store.waits.values().filter(is_for_it));
+                Beside { others, ended: self.ended_ranks(run, meeting), ..known }
+            }
+            _ => known,
+        }
+    }
+
+    /// Why the key that a program waits for is not there.
+    fn absence(&self, wait: &Waiting, run: Option<&TrackedRun>) -> Absence {
+        let reset = self.store.reset.filter(|at| run.is_some_and(|run| run.first_seen() <= *at));
+        match (wait.view.past, reset) {
+            (KeyPast::Deleted, _) => Absence::Deleted,
+            (_, Some(at)) => Absence::Reset(Elapsed(self.now.since(at))),
+            (KeyPast::NotDeleted, None) => Absence::NotWritten,
+            (KeyPast::NotKnown, None) => Absence::NotThere,
+        }
+    }
+}
