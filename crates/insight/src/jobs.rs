@@ -103,9 +103,9 @@ impl Jobs {
     /// The runs with this name, those that use the store on `port` if one is given.
     pub(crate) fn keys_of(&self, run_id: &str, port: Option<u16>) -> Vec<RunKey> {
         let is_it = |run: &&TrackedRun| {
-            port.is_none_or(|port| run.store() == Some(port)) && self.name(run.key()) == run_id
+            port.is_none_or(|port| run.store() == Some(port)) && self.name(&run.key) == run_id
         };
-        self.runs.values().filter(is_it).map(|run| run.key().clone()).collect()
+        self.runs.values().filter(is_it).map(|run| run.key.clone()).collect()
     }
 
     pub(crate) fn graph(&self, port: u16, now: Timestamp) -> Option<Graph<'_>> {
@@ -140,7 +140,7 @@ impl Jobs {
             StoreOwner::Run(name) => RunId::new(name.as_bytes()),
         };
         let key = RunKey::Id(id);
-        self.runs.get(&key)?.native()?;
+        self.runs.get(&key)?.native.as_ref()?;
         Some(key)
     }
 
@@ -154,15 +154,15 @@ impl Jobs {
     ) -> Option<&mut TrackedRun> {
         if !self.runs.contains_key(key) {
             // The native rendezvous has the same limit on its own runs.
-            let watched = || self.runs.values().filter(|run| run.native().is_none());
+            let watched = || self.runs.values().filter(|run| run.native.is_none());
             if watched().count() >= self.max_runs {
-                let over = watched().filter(|run| run.round().over_at.is_some());
-                let oldest = over.min_by_key(|run| run.round().over_at);
+                let over = watched().filter(|run| run.round.over_at.is_some());
+                let oldest = over.min_by_key(|run| run.round.over_at);
                 // Announcements make room for traffic.
                 let is_announced =
-                    |run: &&TrackedRun| run.kind() == RunKind::Announced && kind != RunKind::Announced;
+                    |run: &&TrackedRun| run.kind == RunKind::Announced && kind != RunKind::Announced;
                 let oldest = oldest.or_else(|| watched().find(is_announced));
-                let oldest = oldest?.key().clone();
+                let oldest = oldest?.key.clone();
                 self.drop_run(told, &oldest);
             }
             self.runs.insert(key.clone(), TrackedRun::new(key.clone(), kind, now));
@@ -192,8 +192,7 @@ impl Jobs {
     }
 
     fn shrink(&mut self, mut memory: usize, most: usize) -> usize {
-        let mut oldest: Vec<_> =
-            self.runs.values().map(|run| (run.room_order(), run.key().clone())).collect();
+        let mut oldest: Vec<_> = self.runs.values().map(|run| (run.room_order(), run.key.clone())).collect();
         oldest.sort();
         for (_, key) in oldest {
             let Some(run) = self.runs.get_mut(&key).filter(|_| memory > most) else { break };

@@ -147,7 +147,7 @@ impl Insight {
     /// The connections to the store on `port` of which insight wants to know when they asked for something
     /// last.
     pub fn asks_for(&self, port: u16) -> Vec<ConnId> {
-        let of_store = self.jobs.runs.values().filter(|run| run.key().port() == Some(port));
+        let of_store = self.jobs.runs.values().filter(|run| run.key.port() == Some(port));
         let asked = of_store.flat_map(|run| {
             let late = run.late_nodes(self.jobs.looked).filter_map(|node| node.conn);
             run.lingering().filter_map(|node| node.conn).chain(late)
@@ -231,9 +231,9 @@ impl Insight {
         let store = store.or_else(|| self.jobs.port_of(&StoreOwner::Run(name)));
         let new = |key: &RunKey| TrackedRun::new(key.clone(), RunKind::Native, snapshot.at);
         let run = self.jobs.runs.entry(RunKey::Id(snapshot.run_id.clone())).or_insert_with_key(new);
-        if run.native().is_none() {
+        if run.native.is_none() {
             // It takes the place of its announcements: what was said of its pods stays.
-            *run = new(run.key()).in_place_of(run);
+            *run = new(&run.key).in_place_of(run);
         }
         run.fold_native(snapshot, store);
         run.touch();
@@ -241,7 +241,7 @@ impl Insight {
     }
 
     fn native_run(&mut self, id: &RunId) -> Option<&mut TrackedRun> {
-        self.jobs.runs.get_mut(&RunKey::Id(id.clone())).filter(|run| run.native().is_some())
+        self.jobs.runs.get_mut(&RunKey::Id(id.clone())).filter(|run| run.native.is_some())
     }
 
     /// Takes in when the nodes of a run were last heard from. That alone is no change.

@@ -69,10 +69,10 @@ impl Look<'_> {
             undecided.extend(clients.map(|(&conn, client)| (client.since, store.port, conn)));
         }
         // Agents that gather have no workers yet: it may be one of them.
-        let gathers = |run: &TrackedRun| run.kind() == RunKind::Static && run.round().completed.is_none();
+        let gathers = |run: &TrackedRun| run.kind == RunKind::Static && run.round.completed.is_none();
         undecided.retain(|(_, port, _)| {
             let mut runs = self.jobs.runs.values().filter(|run| run.store() == Some(*port));
-            !runs.any(|run| gathers(run) && !run.agents().is_empty())
+            !runs.any(|run| gathers(run) && !run.agents.is_empty())
         });
         undecided.sort_unstable();
         for (since, port, conn) in undecided {
@@ -82,14 +82,13 @@ impl Look<'_> {
 
     /// Agents whose own writes have not shown their node are found by process id.
     pub(crate) fn match_agents(&mut self) {
-        for run in self.jobs.runs.values_mut().filter(|run| run.kind() == RunKind::C10d) {
+        for run in self.jobs.runs.values_mut().filter(|run| run.kind == RunKind::C10d) {
             if run.nodes().all(|node| node.conn.is_some()) {
                 continue;
             }
             let Some(store) = run.store().and_then(|port| self.jobs.stores.get(&port)) else { continue };
             let taken: HashSet<ConnId> = run.nodes().filter_map(|node| node.conn).collect();
-            let free: Vec<ConnId> =
-                run.agents().iter().filter(|conn| !taken.contains(conn)).copied().collect();
+            let free: Vec<ConnId> = run.agents.iter().filter(|conn| !taken.contains(conn)).copied().collect();
             let mut same_pid: HashMap<Option<u32>, usize> = HashMap::new();
             for client in free.iter().filter_map(|conn| store.clients.get(conn)) {
                 let clients = same_pid.entry(client.pid).or_default();
@@ -146,10 +145,8 @@ impl Look<'_> {
             // Two runs of one id are in rounds of their own.
             Some(_) if held.finding.reason.code == Code::TwoBackends => named,
             // The native rendezvous names the round itself, and most static jobs have only one.
-            Some(run)
-                if run.kind() == RunKind::C10d || run.kind() == RunKind::Static && run.round().number > 0 =>
-            {
-                format!("{named} round {}", held.finding.round.unwrap_or(run.round().number))
+            Some(run) if run.kind == RunKind::C10d || run.kind == RunKind::Static && run.round.number > 0 => {
+                format!("{named} round {}", held.finding.round.unwrap_or(run.round.number))
             }
             _ => named,
         };
@@ -162,7 +159,7 @@ impl Look<'_> {
         let run = held.run.as_ref().and_then(|key| self.jobs.runs.get(key));
         let is_complete = held.finding.reason.code == Code::RoundComplete;
         if let Some(run) = run.filter(|run| is_complete && run.is_elastic()) {
-            self.told.log.rounds_before(run.key());
+            self.told.log.rounds_before(&run.key);
         }
         let topic = Topic::of(held.store, held.run, &held.finding);
         let utterance = self.told.log.fact(topic, subject, held.finding, self.now);
@@ -175,7 +172,7 @@ impl Look<'_> {
         let Reason { code, severity, .. } = held.finding.reason;
         let is_close = (code, severity) == (Code::RunClosed, Severity::Info);
         // The rendezvous learns only afterwards that those at the barrier have succeeded.
-        run.is_some_and(|run| is_close && (run.state() == RunState::Finished || !run.round().exit.is_empty()))
+        run.is_some_and(|run| is_close && (run.state == RunState::Finished || !run.round.exit.is_empty()))
     }
 
     fn say(&mut self, utterances: impl IntoIterator<Item = Utterance>) {
@@ -226,7 +223,7 @@ impl Look<'_> {
             }
         }
         for (port, (run, key), given_up) in due {
-            let met = run.as_ref().and_then(|run| self.jobs.runs.get(run)?.world().last_met);
+            let met = run.as_ref().and_then(|run| self.jobs.runs.get(run)?.world.last_met);
             // What they gave up on has come since, and all have met; or it is told as one long wait.
             if given_up.again && (is_asked_for(&key) || met.is_some_and(|met| met >= given_up.at)) {
                 continue;
@@ -296,7 +293,7 @@ impl Look<'_> {
         let (Claim::Rank(rank), Some(run)) = (&clash.claim, self.jobs.runs.get(&clash.run)) else {
             return false;
         };
-        clash.conns.iter().all(|conn| run.world().of(Some(*rank), *conn).size == Some(1))
+        clash.conns.iter().all(|conn| run.world.of(Some(*rank), *conn).size == Some(1))
     }
 
     /// All of the kind of `one` that two live processes of a run claim, with their names.
@@ -306,7 +303,7 @@ impl Look<'_> {
             let rank = rival.rank?;
             Some((Claim::NodeRank(rank), [rival.conn?, run.node_of_rank(rank)?.conn?]))
         };
-        let twice = run.world().claimed_twice.iter();
+        let twice = run.world.claimed_twice.iter();
         let twice = twice.map(|(&rank, &(one, other))| (Claim::Rank(rank), [one, other]));
         let all = run.those(Membership::Rival).filter_map(of_rival).chain(twice);
         let named = all.filter(|(claim, _)| claim.is_like(one)).flat_map(|(claim, conns)| {
@@ -342,7 +339,7 @@ impl Look<'_> {
     pub(crate) fn tell_passed(&mut self) {
         for port in self.jobs.stores.keys().copied().collect::<Vec<_>>() {
             let gathers = |run: &TrackedRun| {
-                let state = run.state();
+                let state = run.state;
                 run.met_at() == Some(port) && !state.is_over() && state != RunState::Running
             };
             let is_waited_for = self.jobs.runs.values().any(gathers);
@@ -417,8 +414,8 @@ impl Look<'_> {
         held.retain_mut(|it| {
             let run = it.run.as_ref().and_then(|key| self.jobs.runs.get(key));
             let joins = run.is_some_and(|run| {
-                let is_past = it.finding.round.is_some_and(|round| round != run.round().number);
-                run.state() == RunState::Joining && !is_past
+                let is_past = it.finding.round.is_some_and(|round| round != run.round.number);
+                run.state == RunState::Joining && !is_past
             });
             let reason = &mut it.finding.reason;
             let waits = matches!(reason.code, Code::NodesMissing | Code::WaitCycle | Code::Waiting);
@@ -461,7 +458,7 @@ impl Look<'_> {
     /// Runs that gather in one store under ids that differ by a slip, or in one store or under one id and
     /// would make no more than one together, may be one job.
     fn join_halves(&self, held: &mut [Held]) {
-        let gathers = |run: &&TrackedRun| run.state() == RunState::Joining && run.joined() > 0;
+        let gathers = |run: &&TrackedRun| run.state == RunState::Joining && run.joined() > 0;
         let mut gathering: Vec<_> = self.jobs.runs.values().filter(gathers).collect();
         // Each is compared with each other.
         gathering.truncate(MOST_COMPARED);
@@ -471,13 +468,12 @@ impl Look<'_> {
         };
         for held in held.iter_mut().filter(lacks_node) {
             let Some(run) = held.run.as_ref().and_then(|key| self.jobs.runs.get(key)) else { continue };
-            let parts =
-                gathering.iter().filter(|other| other.key() != run.key() && self.may_be_one(run, other));
+            let parts = gathering.iter().filter(|other| other.key != run.key && self.may_be_one(run, other));
             let others = Names::of(parts.map(|part| {
                 let there = part.participants().filter(|node| node.is_there()).map(|node| node.name.clone());
-                let port = part.key().port().filter(|port| held.store.is_some_and(|store| store != *port));
+                let port = part.key.port().filter(|port| held.store.is_some_and(|store| store != *port));
                 let port = port.map_or_else(String::new, |port| format!(" on port {port}"));
-                format!("run {}{port} ({})", self.jobs.name(part.key()), Names::of(there))
+                format!("run {}{port} ({})", self.jobs.name(&part.key), Names::of(there))
             }));
             held.finding.reason.add_apart("not complete either", &others);
         }
@@ -485,14 +481,14 @@ impl Look<'_> {
 
     /// Whether two runs that gather may be one job. How many nodes there are may be known of one only.
     fn may_be_one(&self, one: &TrackedRun, other: &TrackedRun) -> bool {
-        let ids = one.key().id().zip(other.key().id());
-        let is_one_store = one.key().port() == other.key().port();
+        let ids = one.key.id().zip(other.key.id());
+        let is_one_store = one.key.port() == other.key.port();
         let is_near = ids.is_some_and(|(one, other)| is_slip(one.as_bytes(), other.as_bytes()));
-        let expected = [one, other].into_iter().filter_map(|run| run.expected(&self.jobs.plan(run.key())));
+        let expected = [one, other].into_iter().filter_map(|run| run.expected(&self.jobs.plan(&run.key)));
         let sizes: BTreeSet<u32> = expected.map(|expected| expected.min).collect();
         let together = one.joined().saturating_add(other.joined());
         let fit = sizes.len() < 2 && sizes.iter().all(|size| together <= *size);
-        let are_of_kind = one.kind() == other.kind() && one.round().roles.is_disjoint(&other.round().roles);
+        let are_of_kind = one.kind == other.kind && one.round.roles.is_disjoint(&other.round.roles);
         let is_one_id = ids.is_some_and(|(one, other)| one == other);
         is_one_store && is_near || (is_one_store || is_one_id) && are_of_kind && fit
     }
@@ -507,10 +503,10 @@ impl Look<'_> {
                 held.push(Held { store: Some(port), run: key, finding });
             }
         }
-        let live = |run: &&TrackedRun| run.store() == Some(port) && !run.state().is_over();
+        let live = |run: &&TrackedRun| run.store() == Some(port) && !run.state.is_over();
         held.extend(self.jobs.runs.values().filter(live).flat_map(|run| {
             let found = graph.without_heartbeat(run).into_iter();
-            found.map(|finding| Held { store: Some(port), run: Some(run.key().clone()), finding })
+            found.map(|finding| Held { store: Some(port), run: Some(run.key.clone()), finding })
         }));
         held.extend(self.two_jobs(port));
         graph.idle_connections()
@@ -518,26 +514,24 @@ impl Look<'_> {
 
     /// Nodes of one id that use different backends, and wait for each other.
     fn two_backends(&self) -> Vec<Held> {
-        let gathers = |run: &TrackedRun| matches!(run.state(), RunState::Joining | RunState::LastCall);
-        let live = self.jobs.runs.iter().filter(|(_, run)| !run.state().is_over());
+        let gathers = |run: &TrackedRun| matches!(run.state, RunState::Joining | RunState::LastCall);
+        let live = self.jobs.runs.iter().filter(|(_, run)| !run.state.is_over());
         let found = live.filter_map(|(key, run)| {
             // Two jobs that lack nobody may well have one id: `none` is that of all that are given none.
             let is_other = |other: &&TrackedRun| {
-                other.key().port().is_some()
-                    && other.key().id() == key.id()
-                    && !other.agents().is_empty()
+                other.key.port().is_some()
+                    && other.key.id() == key.id()
+                    && !other.agents.is_empty()
                     && (gathers(run) || gathers(other))
             };
             let nodes: Vec<_> = run.participants().filter(|node| node.is_there()).collect();
-            let beside = self.jobs.runs.values().find(|other| run.native().is_some() && is_other(other));
+            let beside = self.jobs.runs.values().find(|other| run.native.is_some() && is_other(other));
             let (one, other, others) = match beside {
-                Some(other) => ("rallypoint", other.kind().name(), other.participants().collect::<Vec<_>>()),
-                None if run.native().is_none() => {
-                    ("c10d", "static", run.those(Membership::Stranger).collect())
-                }
+                Some(other) => ("rallypoint", other.kind.name(), other.participants().collect::<Vec<_>>()),
+                None if run.native.is_none() => ("c10d", "static", run.those(Membership::Stranger).collect()),
                 None => return None,
             };
-            if others.is_empty() && run.native().is_none() {
+            if others.is_empty() && run.native.is_none() {
                 return None;
             }
             let first = nodes.first()?;
@@ -550,7 +544,7 @@ impl Look<'_> {
                 "nodes of this run use two rendezvous backends, and never meet: {one} ({nodes}), and {other} \
                  ({others})"
             ));
-            let held = [Some(key), beside.map(TrackedRun::key)].into_iter().flatten().map(|of| {
+            let held = [Some(key), beside.map(|run| &run.key)].into_iter().flatten().map(|of| {
                 let mut finding = Finding::new(reason.clone(), "", since).seen(joins.clone());
                 // The log names both runs in one line.
                 finding.reason.is_detail = of != key;
@@ -571,7 +565,7 @@ impl Look<'_> {
         let is_at = |peer: SocketAddr| clients.contains(&peer);
         Names::of(self.jobs.runs.values().flat_map(|run| {
             let nodes = run.participants().filter(|node| node.is_there() && node.peer.is_some_and(is_at));
-            let ranks = run.world().shown().live().filter(|(_, info)| !run.has_agents() && is_at(info.peer));
+            let ranks = run.world.shown().live().filter(|(_, info)| !run.has_agents() && is_at(info.peer));
             nodes.map(TrackedNode::label).chain(ranks.map(|(rank, info)| info.label(rank)))
         }))
     }
@@ -582,43 +576,43 @@ impl Look<'_> {
         let clients = &self.jobs.stores.get(&port)?.clients;
         let is_heard = |conn: &ConnId| clients.contains_key(conn) && !self.is_away(port, *conn);
         let is_live = |run: &&TrackedRun| {
-            run.key().port() == Some(port)
-                && run.kind() == RunKind::Static
-                && run.agents().iter().any(is_heard)
-                && !run.round().roles.is_empty()
-                && self.now.since(run.first_seen()) >= SETTLED
+            run.key.port() == Some(port)
+                && run.kind == RunKind::Static
+                && run.agents.iter().any(is_heard)
+                && !run.round.roles.is_empty()
+                && self.now.since(run.first_seen) >= SETTLED
         };
         let mut live = self.jobs.runs.values().filter(is_live);
         let (one, other) = (live.next()?, live.next()?);
-        let gathers = |run: &TrackedRun| run.state() == RunState::Joining;
-        if gathers(one) && gathers(other) && one.round().roles.is_disjoint(&other.round().roles) {
+        let gathers = |run: &TrackedRun| run.state == RunState::Joining;
+        if gathers(one) && gathers(other) && one.round.roles.is_disjoint(&other.round.roles) {
             return None;
         }
-        let both = Names::of([one, other].map(|run| format!("run {}", self.jobs.name(run.key()))));
+        let both = Names::of([one, other].map(|run| format!("run {}", self.jobs.name(&run.key))));
         let text = format!("two jobs on one store: {both} (their workers use the same keys)");
         let reason = Code::TwoJobs.says(text).held(&both);
-        let (older, newer) = if one.first_seen() <= other.first_seen() { (one, other) } else { (other, one) };
-        let finding = Finding::new(reason, "", newer.first_seen());
-        Some(Held { store: Some(port), run: Some(older.key().clone()), finding })
+        let (older, newer) = if one.first_seen <= other.first_seen { (one, other) } else { (other, one) };
+        let finding = Finding::new(reason, "", newer.first_seen);
+        Some(Held { store: Some(port), run: Some(older.key.clone()), finding })
     }
 
     pub(crate) fn forget_over(&mut self) {
         let is_old = |run: &&TrackedRun| {
-            run.state().is_over()
-                && run.native().is_none()
-                && run.agents().is_empty()
-                && run.world().connected.is_empty()
-                && run.round().over_at.is_some_and(|at| self.now.since(at) >= OVER_SHOWN)
+            run.state.is_over()
+                && run.native.is_none()
+                && run.agents.is_empty()
+                && run.world.connected.is_empty()
+                && run.round.over_at.is_some_and(|at| self.now.since(at) >= OVER_SHOWN)
         };
-        let old: Vec<RunKey> = self.jobs.runs.values().filter(is_old).map(|run| run.key().clone()).collect();
+        let old: Vec<RunKey> = self.jobs.runs.values().filter(is_old).map(|run| run.key.clone()).collect();
         for key in &old {
             self.jobs.drop_run(self.told, key);
         }
     }
 
     pub(crate) fn tell_changes(&mut self) {
-        let is_new = |run: &&TrackedRun| !self.told.is_shown(run.key(), run.version());
-        let changed: Vec<_> = self.jobs.runs.values().filter(is_new).map(TrackedRun::key).cloned().collect();
+        let is_new = |run: &&TrackedRun| !self.told.is_shown(&run.key, run.version);
+        let changed: Vec<_> = self.jobs.runs.values().filter(is_new).map(|run| run.key.clone()).collect();
         if changed.is_empty() {
             return;
         }

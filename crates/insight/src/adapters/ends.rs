@@ -38,7 +38,7 @@ impl TrackedRun {
     /// All agents arrived there.
     pub(crate) fn finish(&mut self, now: Timestamp) {
         // The native rendezvous tells it itself.
-        if self.round.exit_done.is_some() || self.native().is_some() {
+        if self.round.exit_done.is_some() || self.native.is_some() {
             return;
         }
         let misses_some = self.misses_exits();
@@ -141,7 +141,7 @@ impl TrackedRun {
         let Some(first) = lost.first() else { return };
         let (cut_off, gave_up, in_round) = (first.is_cut_off, first.gave_up, first.in_round);
         let (round, has_agents) = (first.round, self.has_agents());
-        let world = &self.life.world;
+        let world = &self.world;
         // They may have met in the round before.
         let met = world.shown().met.filter(|met| self.round.completed.is_none_or(|round| *met >= round));
         let when = match () {

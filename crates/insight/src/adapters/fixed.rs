@@ -112,7 +112,7 @@ impl TrackedRun {
         node.restarts = node.restarts.saturating_add(1);
         let (times, joined) = (node.restarts, node.evidence(Seen::Joined, None, now));
         // Where they had come to meet again, they have not ended because of those who had met before.
-        let meeting = self.life.world.shown();
+        let meeting = self.world.shown();
         let is_of_met = meeting.met.is_some()
             || !self.ranks_of(rank).into_iter().flatten().any(|rank| meeting.ranks.contains_key(&rank));
         let first_ended = self.first_ended(now).filter(|_| is_of_met);
@@ -338,7 +338,7 @@ impl TrackedRun {
             return;
         }
         self.round.assigned.insert(node, AssignedRanks { base, world_size });
-        self.life.world.tell_size(Some(world_size));
+        self.world.tell_size(Some(world_size));
         self.round.assigned_at = Some(now);
         self.touch();
     }

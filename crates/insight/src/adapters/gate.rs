@@ -25,10 +25,10 @@ pub(crate) fn show(jobs: &mut Jobs, told: &mut Told, now: Timestamp) {
         touch(jobs, &run_id);
     }
     let wanted = wanted(jobs);
-    let shown = jobs.runs.values().filter(|run| run.kind() == RunKind::Announced);
-    let shown: Vec<RunKey> = shown.map(|run| run.key().clone()).collect();
+    let shown = jobs.runs.values().filter(|run| run.kind == RunKind::Announced);
+    let shown: Vec<RunKey> = shown.map(|run| run.key.clone()).collect();
     for key in shown.iter().filter(|key| !wanted.contains_key(key)) {
-        let is_traffic = |other: &&RunKey| *other != key && !jobs.runs[*other].state().is_over();
+        let is_traffic = |other: &&RunKey| *other != key && !jobs.runs[*other].state.is_over();
         if let Some(traffic) = jobs.keys_of(&jobs.name(key), None).iter().find(is_traffic) {
             // What was said before is not said again.
             told.log.hand_over(key, traffic);
@@ -48,16 +48,16 @@ pub(crate) fn show(jobs: &mut Jobs, told: &mut Told, now: Timestamp) {
 fn wanted(jobs: &Jobs) -> BTreeMap<RunKey, Timestamp> {
     // When the traffic of each run ended, if it did.
     let mut ended: BTreeMap<String, Option<Timestamp>> = BTreeMap::new();
-    for run in jobs.runs.values().filter(|run| run.kind() != RunKind::Announced) {
-        let over = run.round().over_at.filter(|_| run.state().is_over());
+    for run in jobs.runs.values().filter(|run| run.kind != RunKind::Announced) {
+        let over = run.round.over_at.filter(|_| run.state.is_over());
         let both = |before: Option<Timestamp>| before.zip(over).map(|(before, over)| before.max(over));
-        ended.entry(jobs.name(run.key())).and_modify(|before| *before = both(*before)).or_insert(over);
+        ended.entry(jobs.name(&run.key)).and_modify(|before| *before = both(*before)).or_insert(over);
     }
     let only_announced = |(run_id, gate): (&str, &GateSnapshot)| {
         let key = RunKey::Id(RunId::new(run_id.as_bytes()));
         // An older gate belongs to the traffic that ended. The rendezvous shows its runs itself.
         let is_it = ended.get(run_id).is_none_or(|ended| ended.is_some_and(|at| gate.since > at))
-            && jobs.runs.get(&key).is_none_or(|run| run.kind() == RunKind::Announced);
+            && jobs.runs.get(&key).is_none_or(|run| run.kind == RunKind::Announced);
         is_it.then_some((key, gate.since))
     };
     jobs.plans.gates().filter_map(only_announced).collect()

@@ -45,7 +45,7 @@ impl Pasts {
         self.without_agents.retain(|&port| {
             let Some(ranks) = runs.get_mut(&RunKey::Store { port, id: None }) else { return true };
             // Else it was there besides.
-            if ranks.first_seen() > looked {
+            if ranks.first_seen > looked {
                 ranks.had_met_before(looked);
             }
             false
@@ -55,7 +55,7 @@ impl Pasts {
             match runs.get_mut(key) {
                 // The rendezvous shows its runs when their nodes ask again.
                 None if key.port().is_none() => return up < ASK_AGAIN,
-                Some(run) if run.kind() == RunKind::Announced => return up < ASK_AGAIN,
+                Some(run) if run.kind == RunKind::Announced => return up < ASK_AGAIN,
                 None => return !past.is_over(),
                 Some(run) if up.is_zero() || key.port().is_none() => run.recall(past, epoch),
                 // It comes anew, or a part of it.
@@ -74,7 +74,7 @@ impl Pasts {
         let gone = self.kept.extract_if(.., |key| !runs.contains_key(key) && !of_before.contains_key(key));
         let mut rows: Vec<PastRow> = gone.map(|key| (row_id(&key), None)).collect();
         // An announcement is made again: there is nothing to remember of it.
-        for (key, run) in runs.iter_mut().filter(|(_, run)| run.kind() != RunKind::Announced) {
+        for (key, run) in runs.iter_mut().filter(|(_, run)| run.kind != RunKind::Announced) {
             if let Some(past) = run.take_past(epoch) {
                 if !self.kept.contains(key) {
                     self.kept.insert(key.clone());

@@ -78,7 +78,7 @@ impl TrackedRun {
 
     /// A worker wrote a key that is none of the group of all ranks.
     pub(crate) fn worker_went_on(&mut self, conn: ConnId, rank: Option<u32>) {
-        let meeting = self.life.world.of_mut(rank, conn);
+        let meeting = self.world.of_mut(rank, conn);
         meeting.went_on |= meeting.met.is_some();
     }
 
@@ -88,7 +88,7 @@ impl TrackedRun {
         if begins_anew {
             self.restart(self.round.number.saturating_add(1));
         }
-        self.life.world.enter(conn, process);
+        self.world.enter(conn, process);
         self.life.workers_placed = true;
         self.life.has_workers_here = true;
         if !self.has_agents() {
@@ -100,7 +100,7 @@ impl TrackedRun {
 
     /// An agent gave up on another node, or a worker on a rank.
     pub(crate) fn gave_up(&mut self, conn: ConnId, at: Timestamp) {
-        if self.agents.contains(&conn) || self.life.world.connected.contains(conn) {
+        if self.agents.contains(&conn) || self.world.connected.contains(conn) {
             self.life.gave_up.insert(conn, at);
         }
     }
@@ -123,13 +123,13 @@ impl TrackedRun {
         // The nodes of agents are told.
         let is_told = is_cut_off && !self.has_agents() && self.life.dying.len() < MOST_NODES;
         let of_rank = rank.filter(|_| is_told).and_then(|rank| {
-            let meeting = self.life.world.of(Some(rank), conn);
+            let meeting = self.world.of(Some(rank), conn);
             let info = meeting.ranks.get(&rank).filter(|info| info.conn == conn)?;
             Some(info.closed(rank, closed.at))
         });
         let unnamed = is_told.then(|| Evidence { who: self.process_label(&closed), ..closed.clone() });
         let gave_up = self.had_given_up(conn, closed.at);
-        let was_unnamed = self.life.world.leave(conn, rank, is_cut_off, gave_up, closed);
+        let was_unnamed = self.world.leave(conn, rank, is_cut_off, gave_up, closed);
         let cut = of_rank.or(unnamed.filter(|_| was_unnamed));
         self.life.dying.extend(cut.map(|closed| Dying {
             closed,
@@ -143,19 +143,19 @@ impl TrackedRun {
 
     /// A worker of RPC publishes where it listens.
     pub(crate) fn meets_by_rpc(&mut self) {
-        self.life.world.meets_otherwise = true;
+        self.world.meets_otherwise = true;
         self.touch();
     }
 
     /// Rank 0 publishes the NCCL id of all ranks.
     pub(crate) fn publish_nccl_id(&mut self, conn: ConnId, listens: Option<IpAddr>, wrote: Evidence) {
-        self.life.world.publish_nccl_id(conn, listens, wrote);
+        self.world.publish_nccl_id(conn, listens, wrote);
         self.touch();
     }
 
     /// A worker uses the keys of a group, of whichever kind.
     pub(crate) fn worker_uses_group(&mut self, conn: ConnId) {
-        self.life.world.connected.uses_group(conn);
+        self.world.connected.uses_group(conn);
     }
 
     /// A rank published its address. Returns whether a run that was over begins anew: who is left of it may
@@ -173,7 +173,7 @@ impl TrackedRun {
         let is_again =
             self.round.over_at.is_some() && self.worker_came(info.conn, info.process(), info.joined);
         let has_size = info.size.is_some();
-        let begins = self.life.world.publish(rank, attempt, info);
+        let begins = self.world.publish(rank, attempt, info);
         if begins.is_some() && !self.has_agents() && has_size {
             self.round.started = begins;
         }
@@ -184,15 +184,15 @@ impl TrackedRun {
     /// The address of a rank was dropped.
     pub(crate) fn unpublish(&mut self, rank: u32, attempt: Option<u32>) {
         // A live writer was paired with a rank that was replaced: it has to publish again.
-        if attempt == self.life.world.attempt {
-            self.life.world.unpublish(rank);
+        if attempt == self.world.attempt {
+            self.world.unpublish(rank);
             self.touch();
         }
     }
 
     /// How its processes contradict each other: two claim one place, or they count on other numbers.
     pub(crate) fn contradiction(&self) -> Option<Code> {
-        let (world, has_rival) = (self.world(), self.those(Membership::Rival).next().is_some());
+        let (world, has_rival) = (&self.world, self.those(Membership::Rival).next().is_some());
         let is_twice = has_rival || !world.claimed_twice.is_empty();
         let differs = world.has_told_different().then_some(Code::WorldSizesDiffer);
         if is_twice { Some(Code::DuplicateRank) } else { differs }
@@ -200,7 +200,7 @@ impl TrackedRun {
 
     /// A second job: a live process already has each of its ranks. Reported once.
     pub(crate) fn take_second_job(&mut self) -> Option<(u32, u32, [ConnId; 2])> {
-        self.life.world.take_second_job()
+        self.world.take_second_job()
     }
 
     /// All that its processes have written is gone, while they are there.
@@ -210,7 +210,7 @@ impl TrackedRun {
         }
         self.round.reset = Some(at);
         self.remember(at, "store_reset", "an operator reset its store".to_owned());
-        let lost: Vec<_> = self.life.world.addresses().collect();
+        let lost: Vec<_> = self.world.addresses().collect();
         if !lost.is_empty() {
             let ranks = Names::of(lost.iter().map(|address| address.who.clone()));
             let (addresses, are) = if ranks.count() == 1 { ("address", "is") } else { ("addresses", "are") };
@@ -222,7 +222,7 @@ impl TrackedRun {
                 .held(&ranks);
             self.found(Finding::new(reason, format!("{at:?}"), at).seen(lost));
         }
-        self.life.world.reset();
+        self.world.reset();
         self.touch();
     }
 

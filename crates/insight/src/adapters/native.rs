@@ -90,8 +90,8 @@ impl TrackedRun {
         if self.native.as_ref().is_none_or(|native| native.store != store) && store.is_some() {
             let size = snapshot.nodes.iter().map(|node| node.info.local_world_size).sum::<Option<u32>>();
             let size = size.filter(|_| snapshot.state == RoundState::Complete);
-            self.life.world = self.life.world.elsewhere();
-            self.life.world.tell_size(size);
+            self.world = self.world.elsewhere();
+            self.world.tell_size(size);
         }
         self.round.exit_done = snapshot.finished;
         self.round.over_at = state.is_over().then(|| self.round.over_at.unwrap_or(now));
@@ -183,7 +183,7 @@ impl TrackedRun {
         if native.met_at.take_if(|store| *store == port).is_some() {
             native.store.take_if(|store| *store == port);
             self.round.closed_store = Some(port);
-            self.life.world = self.life.world.elsewhere();
+            self.world = self.world.elsewhere();
             self.touch();
         }
     }

@@ -60,7 +60,7 @@ impl TrackedRun {
             round: self.round.number,
             started: unix(self.round.started),
             completed: unix(self.round.completed),
-            met: unix(self.life.world.shown().met),
+            met: unix(self.world.shown().met),
             timeline: moments.map(|it| (epoch.unix(it.at), it.code.clone(), it.text.clone())).collect(),
         }
     }
@@ -81,7 +81,7 @@ impl TrackedRun {
             let is_told = self.told.start == self.round.started;
             earlier_if(&mut self.round.started, past.started);
             earlier_if(&mut self.round.completed, past.completed);
-            earlier_if(&mut self.life.world.shown_mut().met, past.met);
+            earlier_if(&mut self.world.shown_mut().met, past.met);
             if is_told {
                 self.told.start = self.round.started;
             }
@@ -95,7 +95,7 @@ impl TrackedRun {
         }
         if self.life.ended_with_server && !past.state.is_over() {
             // Agents of the c10d backend need the store all the time.
-            self.life.not_back = Some(past.goes_on() && self.kind() != RunKind::C10d);
+            self.life.not_back = Some(past.goes_on() && self.kind != RunKind::C10d);
         }
         self.touch();
     }

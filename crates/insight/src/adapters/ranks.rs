@@ -18,21 +18,21 @@ const NOTICED: Duration = Duration::from_secs(5);
 impl TrackedRun {
     /// The process that is rank 0 and counts who comes, or that it is not known.
     pub(crate) fn set_host(&mut self, host: Option<ConnId>) {
-        if self.life.world.host != host {
-            self.life.world.host = host;
+        if self.world.host != host {
+            self.world.host = host;
             self.touch();
         }
     }
 
     /// Reports it when all ranks of a meeting have met.
     pub(crate) fn check_ranks(&mut self) {
-        for at in self.life.world.take_complete() {
+        for at in self.world.take_complete() {
             self.tell_complete(at);
         }
     }
 
     fn tell_complete(&mut self, at: usize) {
-        let world = &self.life.world;
+        let world = &self.world;
         let meeting = &world.meetings()[at];
         let (Some(met), Some((rank, took))) = (meeting.met, meeting.last()) else { return };
         let (ranks, last) = (meeting.joined(), meeting.holder(rank).map(|info| info.label(rank)));
@@ -64,8 +64,8 @@ impl TrackedRun {
 
     /// Reports which ranks ended before all had met.
     pub(crate) fn tell_lost_ranks(&mut self, now: Timestamp) {
-        for at in 0..self.life.world.meetings().len() {
-            let world = &mut self.life.world;
+        for at in 0..self.world.meetings().len() {
+            let world = &mut self.world;
             let first = world.meetings()[at].lost.first().map(|lost| lost.closed.at);
             let Some(first) = first.filter(|first| now.since(*first) >= SETTLE) else { continue };
             let lost = world.take_lost(at);
@@ -84,7 +84,7 @@ impl TrackedRun {
     /// The rank that ended first of all that had met, and when: not of nodes that have finished.
     pub(crate) fn first_ended(&self, until: Timestamp) -> Option<(String, Timestamp)> {
         let is_well = |rank| self.node_of_worker(rank).is_some_and(|node| node.finished);
-        let ended = self.life.world.shown().ended_of_met();
+        let ended = self.world.shown().ended_of_met();
         let ended: Vec<_> = ended.filter(|&(rank, _, at)| at <= until && !is_well(rank)).collect();
         // Else they had closed their groups before, and went on.
         let last = ended.iter().map(|&(_, _, at)| at).max().filter(|&at| until.since(at) < NOTICED)?;
@@ -96,13 +96,13 @@ impl TrackedRun {
         // Agents of a native round that is over end their workers, to join the next one.
         let is_over = self.native.as_ref().is_some_and(|native| native.state != RunState::Running);
         let is_finished = self.round.exit_done.is_some();
-        if is_finished || is_over || self.life.world.connected.is_empty() && !self.has_agents() {
+        if is_finished || is_over || self.world.connected.is_empty() && !self.has_agents() {
             // Reported as the end of the run.
             return;
         }
-        let meeting = &self.life.world.meetings()[at];
+        let meeting = &self.world.meetings()[at];
         let (world_size, go_on) = (meeting.size, meeting.met.is_some());
-        let hosts = self.life.world.host.is_some() && self.life.world.misses_first();
+        let hosts = self.world.host.is_some() && self.world.misses_first();
         let joined = meeting.present().saturating_add(u32::from(hosts));
         let ranks = Names::of(lost.iter().map(|lost| lost.closed.who.clone()));
         let about = ranks.to_string();

@@ -125,11 +125,11 @@ impl Fold<'_> {
             self.jobs.runs.get_mut(&key).into_iter().for_each(TrackedRun::touch);
         }
         let runs = self.jobs.runs.values().filter(|run| run.store() == Some(self.port));
-        for key in runs.map(|run| run.key().clone()).collect::<Vec<_>>() {
+        for key in runs.map(|run| run.key.clone()).collect::<Vec<_>>() {
             self.see_signs_of(&key);
         }
         for (key, nodes) in counted {
-            if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.kind() == RunKind::Static) {
+            if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.kind == RunKind::Static) {
                 run.count_on(nodes, self.at);
             }
         }
@@ -183,7 +183,7 @@ impl Fold<'_> {
                 continue;
             }
             let misses_node = |run: &&TrackedRun| run.store() == Some(port) && run.misses_first_node();
-            let mut without = self.jobs.runs.values().filter(misses_node).map(TrackedRun::key).cloned();
+            let mut without = self.jobs.runs.values().filter(misses_node).map(|run| run.key.clone());
             match (without.next(), without.next()) {
                 (Some(key), None) => self.first_node(conn, &key),
                 (None, _) => {
@@ -195,7 +195,7 @@ impl Fold<'_> {
             }
         }
         for run in self.jobs.runs.values_mut().filter(|run| run.met_at() == Some(port)) {
-            run.set_host(first_ranks.get(run.key()).copied());
+            run.set_host(first_ranks.get(&run.key).copied());
         }
     }
 
@@ -215,7 +215,7 @@ impl Fold<'_> {
     /// Rank 0 of this run has come, though it has not published its address.
     fn first_rank(&mut self, conn: ConnId) -> Option<RunKey> {
         let run = self.jobs.runs.get(&self.run_of_worker(conn)?)?;
-        (!run.state().is_over() && run.world().misses_first()).then(|| self.enter_worker(conn)).flatten()
+        (!run.state.is_over() && run.world.misses_first()).then(|| self.enter_worker(conn)).flatten()
     }
 
     fn run_mut(&mut self, key: &RunKey, kind: RunKind) -> Option<&mut TrackedRun> {
@@ -314,12 +314,12 @@ impl Fold<'_> {
         let is_taken = || self.jobs.runs.get(&own).is_some_and(|run| !run.is_empty());
         let may_be_its = |run: &&TrackedRun| {
             let has_agents_here =
-                run.key().port() == Some(port) && run.key().id().is_some() && !run.agents().is_empty();
+                run.key.port() == Some(port) && run.key.id().is_some() && !run.agents.is_empty();
             has_agents_here && run.may_have_worker_at(addr) && !is_taken()
         };
         let mut runs = self.jobs.runs.values().filter(may_be_its);
         let only = runs.next().filter(|_| runs.next().is_none());
-        Some(only.map_or(own, |run| run.key().clone()))
+        Some(only.map_or(own, |run| run.key.clone()))
     }
 
     fn wrote(&mut self, conn: ConnId, key: &[u8], value: &Bytes) {
@@ -339,9 +339,9 @@ impl Fold<'_> {
                 }
                 let told_by = self.client(conn).map(|client| (conn, client.peer, client.pid));
                 let Some(run) = self.jobs.runs.get_mut(&run) else { return };
-                if round.is_none_or(|round| u64::from(round) == run.round().number) {
+                if round.is_none_or(|round| u64::from(round) == run.round.number) {
                     if let (RendezvousPart::RoleInfo(rank), Some(told_by), true) =
-                        (part, told_by, run.native().is_some())
+                        (part, told_by, run.native.is_some())
                     {
                         run.native_agent_came(rank, told_by);
                     }
@@ -404,7 +404,7 @@ impl Fold<'_> {
             let node = address.node_rank();
             let again = self.jobs.grow(&key, |run, room| {
                 match address.kind {
-                    AddressKind::RoleInfo if run.native().is_some() => {}
+                    AddressKind::RoleInfo if run.native.is_some() => {}
                     AddressKind::RoleInfo => {
                         return run.static_role(node, conn, (peer, pid), at, &plan, room);
                     }
@@ -473,7 +473,7 @@ impl Fold<'_> {
         match classify(key) {
             Some(KeyPattern::Rendezvous { run_id, part: RendezvousPart::State, .. }) => {
                 let key = self.key_of(run_id);
-                if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.kind() == RunKind::C10d) {
+                if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.kind == RunKind::C10d) {
                     run.state_dropped(self.at);
                 }
             }
@@ -575,7 +575,7 @@ impl Fold<'_> {
         }
         for run in self.jobs.runs.values_mut().filter(|run| run.met_at() == Some(self.port)) {
             run.agent_left(conn, client.pid, client.is_cut_off, self.at);
-            if client.run.as_ref() == Some(run.key()) && client.role == Role::Worker {
+            if client.run.as_ref() == Some(&run.key) && client.role == Role::Worker {
                 let closed = Evidence { key: key.clone(), ..client.evidence(Seen::Closed, self.at) };
                 run.worker_left(conn, client.rank, client.is_cut_off, closed);
             }
@@ -584,7 +584,7 @@ impl Fold<'_> {
 
     fn run_restarted(&mut self, run_id: &RunId) {
         let key = self.key_of(run_id.as_bytes());
-        if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.native().is_none())
+        if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.native.is_none())
             && run.started_again(self.at)
         {
             self.told.log.forget(&key);
@@ -594,7 +594,7 @@ impl Fold<'_> {
     fn store_reset(&mut self, cause: DropCause) {
         match cause {
             DropCause::StoreIdle => {
-                for run in self.jobs.runs.values_mut().filter(|run| run.key().port() == Some(self.port)) {
+                for run in self.jobs.runs.values_mut().filter(|run| run.key.port() == Some(self.port)) {
                     run.state_dropped(self.at);
                     run.touch();
                 }

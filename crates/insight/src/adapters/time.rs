@@ -17,7 +17,7 @@ const COMES_BACK: Duration = Duration::from_secs(30);
 
 impl TrackedRun {
     pub(crate) fn pass_time(&mut self, plan: &Plan, explain_after: Duration, now: Timestamp) {
-        for (ended, reason) in self.life.world.settle() {
+        for (ended, reason) in self.world.settle() {
             if !self.has_agents() {
                 self.finds(reason, format!("{ended:?}"), ended);
             }
@@ -30,7 +30,7 @@ impl TrackedRun {
         self.tell_deaths(now, expected.map(|expected| expected.min));
         self.tell_restarts(now);
         self.tell_not_back(now);
-        if let Some(differ) = self.life.world.take_different(now) {
+        if let Some(differ) = self.world.take_different(now) {
             self.found(differ);
         }
         self.check_ranks();
@@ -44,7 +44,7 @@ impl TrackedRun {
         let met = if self.native.is_some() {
             self.round.completed
         } else {
-            self.life.world.shown().met.filter(|_| !self.has_agents())
+            self.world.shown().met.filter(|_| !self.has_agents())
         };
         let met = met.filter(|_| self.state == RunState::Running);
         if let Some(met) = met.filter(|met| *met != self.state_since) {
@@ -61,7 +61,7 @@ impl TrackedRun {
         } else if now.since(restarted) >= COMES_BACK {
             self.life.not_back = None;
             let nodes: Vec<_> = self.participants().map(TrackedNode::told).collect();
-            let ranks = self.life.world.shown().ranks.iter().map(|(&rank, info)| info.label(rank));
+            let ranks = self.world.shown().ranks.iter().map(|(&rank, info)| info.label(rank));
             let (who, place) = if self.has_agents() {
                 (Names::of(nodes), Place::Node)
             } else {
@@ -116,7 +116,7 @@ impl TrackedRun {
             // The rendezvous has said why.
             return;
         }
-        let world = &self.life.world;
+        let world = &self.world;
         let meeting = world.shown();
         let processes = meeting.met.and(meeting.size).unwrap_or_else(|| world.most_processes());
         let ended = world.ended.unwrap_or(now);
@@ -145,8 +145,8 @@ impl TrackedRun {
                 self.finds(Reason::all_ended(processes, ran, None), about, ended);
             }
             (RunState::Gone, false) => {
-                self.life.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
-                let at_once = self.life.world.closed_at_once(processes).filter(|_| processes > 1);
+                self.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
+                let at_once = self.world.closed_at_once(processes).filter(|_| processes > 1);
                 let at_once = if_some(at_once, |(within, waiting)| {
                     let waited = match waiting {
                         0 => String::new(),
@@ -155,7 +155,7 @@ impl TrackedRun {
                     };
                     format!(" within {}{waited}", Elapsed(within.0.max(Duration::from_millis(1))))
                 });
-                let (world, meeting) = (&self.life.world, self.life.world.shown());
+                let (world, meeting) = (&self.world, self.world.shown());
                 let unseen = (0..meeting.size.unwrap_or_default().min(MOST_RANKS)).filter(|&rank| {
                     world.holder(meeting, rank).is_none() && world.met_elsewhere(meeting, rank).is_none()
                 });
@@ -198,7 +198,7 @@ impl TrackedRun {
             RunState::Finished => self.round.exit_done,
             RunState::Closed => self.round.closed,
             RunState::Gone if self.has_agents() => self.life.all_gone,
-            RunState::Gone | RunState::Ended => self.life.world.ended,
+            RunState::Gone | RunState::Ended => self.world.ended,
             _ => None,
         }
     }
@@ -209,7 +209,7 @@ impl TrackedRun {
         if self.told.start == Some(started) || now.since(started) < Duration::from_millis(100) {
             return;
         }
-        if self.round.completed.is_some() || self.life.world.shown().first_met.is_some() {
+        if self.round.completed.is_some() || self.world.shown().first_met.is_some() {
             // The line about its completion says everything, or the run goes on.
             self.told.start = Some(started);
             return;
@@ -217,7 +217,7 @@ impl TrackedRun {
         let first = if self.has_agents() {
             self.participants().min_by_key(|node| node.joined).map(TrackedNode::told)
         } else {
-            let first = self.life.world.shown().ranks.iter().min_by_key(|(_, info)| info.joined);
+            let first = self.world.shown().ranks.iter().min_by_key(|(_, info)| info.joined);
             first.map(|(&rank, info)| info.label(rank))
         };
         let Some(who) = first else { return };
@@ -246,7 +246,7 @@ impl TrackedRun {
     fn tell_elsewhere(&mut self, explain_after: Duration, now: Timestamp) {
         let is_elsewhere = !self.life.workers_placed
             && self.round.assigned_at.is_some_and(|at| now.since(at) >= explain_after)
-            && self.life.world.connected.is_empty()
+            && self.world.connected.is_empty()
             && !self.state.is_over();
         if let (true, Some(address)) = (is_elsewhere, self.workers_store()) {
             self.life.workers_placed = true;

@@ -37,7 +37,7 @@ impl Absent {
 
 /// The gate of a run that has nothing else.
 fn gate_of<'p>(run: &TrackedRun, plan: &'p Plan) -> Option<&'p GateSnapshot> {
-    plan.gate().filter(|_| run.kind() == RunKind::Announced)
+    plan.gate().filter(|_| run.kind == RunKind::Announced)
 }
 
 /// A pod that announced itself with this rank and was turned away.
@@ -55,9 +55,9 @@ fn there<'p>(gate: &'p GateSnapshot, plan: &'p Plan) -> impl Iterator<Item = &'p
 pub(crate) fn lost(run: &TrackedRun, plan: &Plan) -> u32 {
     let lost = count(gate_of(run, plan).map_or_else(|| run.lost().count(), |_| plan.gone().len()));
     // Who leaves a closed run takes itself out of it.
-    let has_ended = run.state() == RunState::Closed && run.native().is_none() && run.joined() == 0;
-    let others = run.round().group.filter(|_| has_ended).unwrap_or_default();
-    lost.max(others.saturating_sub(count(run.round().exit.len())))
+    let has_ended = run.state == RunState::Closed && run.native.is_none() && run.joined() == 0;
+    let others = run.round.group.filter(|_| has_ended).unwrap_or_default();
+    lost.max(others.saturating_sub(count(run.round.exit.len())))
 }
 
 /// Nodes in the round, or pods at the gate.
@@ -70,7 +70,7 @@ pub(crate) fn joined(run: &TrackedRun, plan: &Plan) -> u32 {
         return count(there(gate, plan).count());
     }
     // A node of a native run that has done its work is not there any more, and not missing.
-    let exit = run.native().and_then(|native| native.exit.as_ref());
+    let exit = run.native.as_ref().and_then(|native| native.exit.as_ref());
     run.joined().saturating_add(exit.map_or(0, |exit| exit.arrived))
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn to_come(run: &TrackedRun, plan: &Plan, expected: Expected) -> u32 
         return 0;
     }
     let (on_their_way, finished) =
-        run.native().map_or((0, 0), |native| (native.on_their_way, native.finished));
+        run.native.as_ref().map_or((0, 0), |native| (native.on_their_way, native.finished));
     let not_again = count(run.not_again().count());
     [joined, run.waiting(), not_again, on_their_way, finished]
         .into_iter()
@@ -95,20 +95,20 @@ pub(crate) fn count_of_missing(run: &TrackedRun, plan: &Plan, expected: Option<E
     let of_static = || {
         let dead = run.participants().filter(|node| node.is_dead()).count();
         let known = run.never_came().count().saturating_add(dead);
-        (run.kind() == RunKind::Static && known > 0).then(|| count(known))
+        (run.kind == RunKind::Static && known > 0).then(|| count(known))
     };
     expected.map(|expected| to_come(run, plan, expected)).or_else(of_static)
 }
 
 /// Nodes that should be there and have a name or a rank.
 pub(crate) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Vec<Absent> {
-    if let Some(native) = run.native() {
+    if let Some(native) = run.native.as_ref() {
         let has_names = native.missing.iter().any(|node| node.name.is_some());
         let pods = if has_names { Vec::new() } else { announced_to_native(run, plan, expected) };
         return if pods.is_empty() { native.missing.clone() } else { pods };
     }
     let wanted = expected.map_or(usize::MAX, |expected| to_come(run, plan, expected) as usize);
-    if run.state().is_over() || wanted == 0 || !run.has_agents() {
+    if run.state.is_over() || wanted == 0 || !run.has_agents() {
         return Vec::new();
     }
     let mut there = run.names_there();
@@ -125,7 +125,7 @@ pub(crate) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
     };
     // More than are to come: nodes that are there have other names than their pods.
     let if_few = |nodes: Vec<Absent>| {
-        let is_known = run.kind() != RunKind::C10d || nodes.len() <= wanted;
+        let is_known = run.kind != RunKind::C10d || nodes.len() <= wanted;
         nodes.into_iter().filter(move |_| is_known)
     };
     let of = |node: &TrackedNode, presence, seen| known(node.name.clone(), None, presence, seen);
@@ -153,7 +153,7 @@ pub(crate) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
 /// as are to come. Else the nodes have other names than the pods.
 fn announced_to_native(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Vec<Absent> {
     let to_come = expected.map_or(0, |expected| to_come(run, plan, expected) as usize);
-    if run.state() != RunState::Joining || to_come == 0 {
+    if run.state != RunState::Joining || to_come == 0 {
         return Vec::new();
     }
     let there = run.nodes().filter(|node| node.gone.is_none());
@@ -193,14 +193,14 @@ fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item
 fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = Absent> + use<'a> {
     let again = run.names_again();
     // The next round hands out the ranks anew, and who has come again is in it.
-    let is_of_round = |round: u64| run.round().completed.is_some() && round == run.round().number;
+    let is_of_round = |round: u64| run.round.completed.is_some() && round == run.round.number;
     let is_beside = |name: &str| run.lingering().any(|node| node.name == name && !node.is_silent());
     let is_gone = |node: &TrackedNode, round: u64| {
         let name = node.name.as_str();
         if is_of_round(round) { !again.contains(name) } else { !there.contains(name) && !is_beside(name) }
     };
     let missing = |node: &TrackedNode, round: u64, presence: Presence, at: Timestamp| {
-        let rank = node.rank.filter(|_| is_of_round(round) || run.kind() == RunKind::Static);
+        let rank = node.rank.filter(|_| is_of_round(round) || run.kind == RunKind::Static);
         (at, known(node.name.clone(), rank, presence, Some(at)))
     };
     let lost = |node: &TrackedNode| {
@@ -211,7 +211,7 @@ fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = 
             true => Presence::gone(node.is_cut_off),
             false => Presence::NotBack,
         };
-        let round = if node.is_out() { node.round } else { run.round().number };
+        let round = if node.is_out() { node.round } else { run.round.number };
         is_gone(node, round).then(|| missing(node, round, presence, node.last_seen()))
     };
     // The round needs none of those beside it.
@@ -233,7 +233,7 @@ fn without_role<'a>(
     plan: &'a Plan,
     expected: Option<Expected>,
 ) -> impl Iterator<Item = Absent> + 'a {
-    let is_static = run.kind() == RunKind::Static;
+    let is_static = run.kind == RunKind::Static;
     let ranks = expected.filter(|_| is_static).map_or(0, |expected| expected.min);
     let lower = run.never_came().filter(|_| is_static).max().map_or(0, |rank| rank.saturating_add(1));
     let unseen = run.unseen();

@@ -121,7 +121,7 @@ impl Wanted {
     /// The node that is to write it, if it is one that had its rank in that round.
     pub(crate) fn node<'r>(&self, run: &'r TrackedRun) -> Option<&'r TrackedNode> {
         let ExpectedWriter::Node(rank) = self.writer else { return None };
-        run.node_at(self.round.unwrap_or(run.round().number), rank)
+        run.node_at(self.round.unwrap_or(run.round.number), rank)
     }
 }
 

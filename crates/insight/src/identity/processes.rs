@@ -89,7 +89,7 @@ impl Graph<'_> {
 
     /// The meeting of a process, which may wait on another connection than that of its rank.
     pub(crate) fn meeting<'r>(&self, conn: ConnId, run: &'r TrackedRun) -> &'r Meeting {
-        let world = run.world();
+        let world = &run.world;
         if world.meetings().len() == 1 {
             return world.shown();
         }
@@ -110,7 +110,7 @@ impl Graph<'_> {
                 return name.to_owned();
             }
         }
-        let is_one_of_two = |rank: u32| run.is_some_and(|run| run.world().claimed_twice.contains_key(&rank));
+        let is_one_of_two = |rank: u32| run.is_some_and(|run| run.world.claimed_twice.contains_key(&rank));
         match client.rank_label() {
             Some(label) if client.rank.is_some_and(is_one_of_two) => with_pid(label, client.pid),
             Some(label) => label,
@@ -130,7 +130,7 @@ impl Graph<'_> {
     /// Whether a client is known to be one of a job whose processes tell no rank.
     fn is_unnamed(&self, client: &Client) -> bool {
         let run = client.run.as_ref().filter(|_| client.uses_group && !client.is_member());
-        run.and_then(|key| self.runs.get(key)).is_some_and(|run| run.world().is_unnamed())
+        run.and_then(|key| self.runs.get(key)).is_some_and(|run| run.world.is_unnamed())
     }
 
     /// The agents of a run that are in no list of its state, and wait for something here, or did until just
@@ -171,7 +171,7 @@ impl Graph<'_> {
         let is_alike = |ip: IpAddr, pid, gone: Option<Timestamp>| {
             gone.is_none() && (ip, pid) == (client.peer.ip(), client.pid)
         };
-        let ranks = run.world().meetings().iter().flat_map(|meeting| meeting.ranks.values());
+        let ranks = run.world.meetings().iter().flat_map(|meeting| meeting.ranks.values());
         let ranks = ranks.filter(|info| is_alike(info.peer.ip(), info.pid, info.gone));
         let is_node =
             |node: &&TrackedNode| node.peer.is_some_and(|peer| is_alike(peer.ip(), node.pid, node.gone));
@@ -218,14 +218,14 @@ impl Graph<'_> {
         // Until agents come it is taken for a worker that meets others without them.
         let is_of_run = |client: &Client| {
             let of = client.run.as_ref();
-            of.is_none_or(|of| of == run.key() || run.kind() == RunKind::Static && of.id().is_none())
+            of.is_none_or(|of| *of == run.key || run.kind == RunKind::Static && of.id().is_none())
         };
         let hosts = |conn| self.store.waits.get(conn).is_some_and(|wait| wait.view.counted.is_some());
         let clients = self.store.clients.iter().filter(|(conn, _)| !hosts(*conn));
         let clients = clients.map(|(_, client)| client);
         let silent = clients.filter(|client| !client.is_member() && is_of_run(client));
         // Ranks that gathered already when others met may still lack it.
-        let met = run.world().last_met.filter(|met| !meeting.gathered_at(*met));
+        let met = run.world.last_met.filter(|met| !meeting.gathered_at(*met));
         // As in containers with one network, where more have counted themselves than have told a rank.
         let is_another = |process: (IpAddr, u32), client: &Client| {
             let counted = self.counted().get(&process);
@@ -245,7 +245,7 @@ impl Graph<'_> {
         let gone = |who: String, at: Timestamp, is_cut_off| {
             format!("{who} ({})", Sighting::at(Presence::gone(is_cut_off), at).says(self.now))
         };
-        if run.world().is_unnamed() {
+        if run.world.is_unnamed() {
             return Names::of_some(run.ended_unnamed(), |it| gone(run.process_label(it), it.at, false));
         }
         let ended = meeting.ranks.iter().filter_map(|(&rank, info)| Some((rank, info, info.gone?)));
@@ -314,7 +314,7 @@ impl Graph<'_> {
         let clients = &self.store.clients;
         let known: HashSet<_> = there.iter().filter_map(|conn| clients.get(conn)?.process()).collect();
         let is_other = |(conn, client): &(&ConnId, &Client)| {
-            client.run.as_ref() == Some(run.key())
+            client.run.as_ref() == Some(&run.key)
                 && self.is_unnamed(client)
                 && !there.contains(conn)
                 && !client.process().is_some_and(|process| known.contains(&process))

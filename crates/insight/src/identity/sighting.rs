@@ -53,11 +53,11 @@ impl Graph<'_> {
                 (node.conn, node.gone)
             }
             ExpectedWriter::Rank(rank) => {
-                let (conn, gone) = run.world().published(self.meeting(asking, run), *rank)?;
+                let (conn, gone) = run.world.published(self.meeting(asking, run), *rank)?;
                 (Some(conn), gone)
             }
             // Where some groups use gloo, it has told its rank.
-            ExpectedWriter::NcclRankZero => match run.world().holder(self.meeting(asking, run), 0) {
+            ExpectedWriter::NcclRankZero => match run.world.holder(self.meeting(asking, run), 0) {
                 Some(rank) => (Some(rank.conn), rank.gone),
                 None => run.nccl_root().map(|root| (Some(root.conn), root.gone))?,
             },
@@ -69,7 +69,7 @@ impl Graph<'_> {
 
     /// Whether what is wanted had been written, and was dropped when the store was reset.
     pub(crate) fn was_dropped(&self, run: &TrackedRun, asking: ConnId, wanted: &Wanted, key: &[u8]) -> bool {
-        let round = run.round();
+        let round = &run.round;
         let Some(reset) = round.reset else { return false };
         match wanted.writer {
             ExpectedWriter::Node(rank) if wanted.is_role => {
@@ -99,7 +99,7 @@ impl Graph<'_> {
 
     /// Whether a connection is a copy of a static node, which has met with the others and goes on.
     pub(crate) fn is_copy(conn: ConnId, run: Option<&TrackedRun>) -> bool {
-        let met = run.filter(|run| run.round().completed.is_some());
+        let met = run.filter(|run| run.round.completed.is_some());
         met.is_some_and(|run| run.those(Membership::Rival).any(|rival| rival.conn == Some(conn)))
     }
 
@@ -164,7 +164,7 @@ impl Graph<'_> {
             KeyPattern::Address(address) if address.kind == AddressKind::AssignedRanks => address.node_rank(),
             _ => return None,
         };
-        let of_static = run.round().role_nodes.filter(|_| run.kind() == RunKind::Static);
+        let of_static = run.round.role_nodes.filter(|_| run.kind == RunKind::Static);
         let all = of_static.filter(|&nodes| node >= nodes)?;
         Some(But::NotCounted { of: Place::Node, all })
     }
@@ -185,7 +185,7 @@ impl Graph<'_> {
             return self.there(node).but(But::MetBefore);
         }
         let node = run.node_of_rank(rank);
-        if let (Some(node), Some(_), false) = (node, run.native(), run.round().roles.contains(&rank)) {
+        if let (Some(node), Some(_), false) = (node, run.native.as_ref(), run.round.roles.contains(&rank)) {
             return self.there(node);
         }
         // Static: it ended, and the others have begun another attempt since.
@@ -193,12 +193,12 @@ impl Graph<'_> {
         let ended = ended.max_by_key(|node| node.gone).filter(|_| node.is_none());
         if let Some(gone) = ended.and_then(TrackedNode::gone_as) {
             // The one that takes its place may be there already.
-            let may_be_there = run.kind() == RunKind::Static && gone.presence == Presence::Closed;
+            let may_be_there = run.kind == RunKind::Static && gone.presence == Presence::Closed;
             return if may_be_there { gone.or_one_of(self.may_be_nodes(run)) } else { gone };
         }
-        match run.kind() {
+        match run.kind {
             _ if node.is_some() => Presence::Unknown.into(),
-            RunKind::C10d if run.round().completed.is_some() => Presence::Left.into(),
+            RunKind::C10d if run.round.completed.is_some() => Presence::Left.into(),
             RunKind::C10d => Presence::Unknown.into(),
             // Other backends than the static one give their nodes other ranks than their pods have.
             kind => Some(self.plan(run))
@@ -228,7 +228,7 @@ impl Graph<'_> {
         }
         let may_be = |(conn, client): &(&ConnId, &Client)| {
             !client.is_member()
-                && client.run.as_ref().is_none_or(|of| of == run.key())
+                && client.run.as_ref().is_none_or(|of| of == &run.key)
                 && host.is_none_or(|host| host == client.peer.ip())
                 && !self.store.waits.get(conn).as_ref().is_some_and(asks_for_it)
                 // Who has come for the id that was there is another rank.
@@ -270,16 +270,14 @@ impl Graph<'_> {
 
     /// As `may_be_ranks`, for nodes: a process that has used the keys of a group is a worker.
     fn may_be_nodes(&self, run: &TrackedRun) -> Names {
-        self.processes_of(
-            self.may_be(run, run.world().shown()).into_iter().filter(|client| !client.uses_group),
-        )
+        self.processes_of(self.may_be(run, run.world.shown()).into_iter().filter(|client| !client.uses_group))
     }
 
     /// A rank that has not come to this meeting: it may have been in the last one.
     pub(crate) fn missed(&self, run: &TrackedRun, meeting: &Meeting, rank: u32) -> Sighting {
-        let before = run.world().holder(meeting, rank);
+        let before = run.world.holder(meeting, rank);
         let Some(before) = before.filter(|before| before.gone.is_none()) else {
-            if let (None, Some(met)) = (before, run.world().met_elsewhere(meeting, rank)) {
+            if let (None, Some(met)) = (before, run.world.met_elsewhere(meeting, rank)) {
                 return self.met_elsewhere(run, met);
             }
             let gone = before.and_then(RankInfo::gone_as);
@@ -297,7 +295,7 @@ impl Graph<'_> {
         };
         let present = || self.present(before.conn, run);
         if before.withdrawn {
-            let replaced = run.world().replaced(meeting).into_iter();
+            let replaced = run.world.replaced(meeting).into_iter();
             let replaced = Names::of(replaced.map(|rank| run.rank_label_in(meeting, rank)));
             return present().but(But::Dropped { replaced });
         }
@@ -315,9 +313,9 @@ impl Graph<'_> {
     /// All ranks of which nobody is there, but for the one that others wait for: those that have ended, and
     /// those that have not come.
     pub(crate) fn absent(&self, run: &TrackedRun, meeting: &Meeting, asked: u32) -> (Names, Names) {
-        let others = run.world().absent(meeting).filter(|rank| *rank != asked);
+        let others = run.world.absent(meeting).filter(|rank| *rank != asked);
         let others = others.map(|rank| {
-            let before = run.world().holder(meeting, rank);
+            let before = run.world.holder(meeting, rank);
             (rank, before.and_then(RankInfo::gone_as))
         });
         let (ended, unseen): (Vec<_>, Vec<_>) = others.partition(|(_, gone)| gone.is_some());
@@ -344,7 +342,7 @@ impl Graph<'_> {
             }
             ExpectedWriter::Rank(rank) if !meeting.replaced.is_empty() => {
                 let is_away = |other: &u32| {
-                    let peer = run.world().holder(meeting, *other).map(|info| info.peer);
+                    let peer = run.world.holder(meeting, *other).map(|info| info.peer);
                     self.away_from(peer).is_some()
                 };
                 let others = meeting.not_again().filter(|other| other != rank && !is_away(other));
@@ -365,12 +363,12 @@ impl Graph<'_> {
                 && here.ranks.keys().all(|&rank| is_missed(other, rank))
         };
         let others = self.runs.values().filter(|other| {
-            other.key().port() != run.key().port() && !other.has_agents() && !other.state().is_over()
+            other.key.port() != run.key.port() && !other.has_agents() && !other.state.is_over()
         });
         let others = others.filter(|_| here.size.is_some());
         Names::of(others.flat_map(|other| {
-            let port = other.key().port().unwrap_or_default();
-            let meeting = other.world().shown();
+            let port = other.key.port().unwrap_or_default();
+            let meeting = other.world.shown();
             let live = meeting.ranks.iter().filter(|(_, info)| info.is_live() && complements(meeting));
             live.map(move |(&rank, _)| format!("{} (port {port})", other.rank_label(rank)))
         }))
@@ -378,7 +376,7 @@ impl Graph<'_> {
 
     /// Processes that ended without telling their rank while this run came together, or just before.
     pub(crate) fn ended_near(&self, run: &TrackedRun, which: impl Fn(&Passed) -> bool) -> Names {
-        let near = self.passed_since(run.round().started.unwrap_or(run.first_seen()));
+        let near = self.passed_since(run.round.started.unwrap_or(run.first_seen));
         Names::of(near.filter(|passed| which(passed)).map(Passed::told))
     }
 
@@ -394,7 +392,7 @@ impl Graph<'_> {
 /// The pods behind those that have not come: their announcements, and what their relays did since.
 impl Graph<'_> {
     fn plan(&self, run: &TrackedRun) -> Arc<Plan> {
-        self.plans.of(&run.key().name(self.store.owner.as_ref()))
+        self.plans.of(&run.key.name(self.store.owner.as_ref()))
     }
 
     /// The pod of a rank, if it announced itself and has only this one.

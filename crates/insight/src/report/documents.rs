@@ -41,7 +41,7 @@ impl Documents<'_> {
     /// `GET /api/v1/runs`.
     pub(crate) fn list(&self, connections: usize) -> RunList {
         let mut headlines = self.log.headlines();
-        let mut headline = |run: &TrackedRun| headlines.remove(run.key()).unwrap_or_default();
+        let mut headline = |run: &TrackedRun| headlines.remove(&run.key).unwrap_or_default();
         let summary = |run: &TrackedRun| summary(self.jobs, run, headline(run), self.epoch);
         let mut runs: Vec<RunSummary> = self.jobs.runs.values().map(summary).collect();
         runs.sort_by(|a, b| {
@@ -63,7 +63,7 @@ impl Documents<'_> {
 
     pub(crate) fn figures(&self) -> Vec<RunFigures> {
         let runs = self.jobs.runs.values();
-        let named: Vec<(String, &TrackedRun)> = runs.map(|run| (self.jobs.name(run.key()), run)).collect();
+        let named: Vec<(String, &TrackedRun)> = runs.map(|run| (self.jobs.name(&run.key), run)).collect();
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for (name, _) in &named {
             let runs = counts.entry(name).or_default();
@@ -72,12 +72,12 @@ impl Documents<'_> {
         let mut complaints = self.log.counts();
         let figures = named.iter().map(|(name, run)| {
             // One without a store has the name alone, and the one before it has its store behind it.
-            let port = run.key().port().filter(|_| counts.get(name.as_str()) != Some(&1));
+            let port = run.key.port().filter(|_| counts.get(name.as_str()) != Some(&1));
             let label = match port {
                 None => name.clone(),
                 Some(port) => format!("{name}@{port}{}", if run.has_agents() { "" } else { "/env" }),
             };
-            let complaints = complaints.remove(run.key()).unwrap_or_default();
+            let complaints = complaints.remove(&run.key).unwrap_or_default();
             let summary = summary(self.jobs, run, Headline::default(), self.epoch);
             RunFigures { summary, label, complaints }
         });
@@ -90,13 +90,13 @@ impl Documents<'_> {
         let Self { jobs, log, epoch, now } = *self;
         let keys = jobs.keys_of(run_id, store);
         let found = keys.iter().filter_map(|key| jobs.runs.get(key));
-        let found = found.filter(|run| kind.is_none_or(|kind| run.kind() == kind));
-        let run = found.max_by_key(|run| (!run.state().is_over(), run.has_agents(), run.first_seen()))?;
-        let plan = jobs.plan(run.key());
+        let found = found.filter(|run| kind.is_none_or(|kind| run.kind == kind));
+        let run = found.max_by_key(|run| (!run.state.is_over(), run.has_agents(), run.first_seen))?;
+        let plan = jobs.plan(&run.key);
         // Workers of a closed run wait where they met.
         let watch = run.store().or(run.met_at()).and_then(|port| jobs.stores.get(&port));
-        let name = jobs.name(run.key());
-        let timeline = run.timeline().iter().map(|moment| TimelineEvent {
+        let name = jobs.name(&run.key);
+        let timeline = run.timeline.iter().map(|moment| TimelineEvent {
             at: epoch.unix(moment.at),
             run_id: Some(name.clone()),
             code: moment.code.clone(),
@@ -105,18 +105,18 @@ impl Documents<'_> {
         let missing = missing(run, &plan, run.expected(&plan)).into_iter();
         Some(Run {
             now: epoch.unix(now),
-            summary: summary(jobs, run, log.headlines().remove(run.key()).unwrap_or_default(), epoch),
-            participants: match (run.kind(), plan.gate()) {
+            summary: summary(jobs, run, log.headlines().remove(&run.key).unwrap_or_default(), epoch),
+            participants: match (run.kind, plan.gate()) {
                 (RunKind::Announced, Some(gate)) => pods(gate, &plan, epoch),
                 _ => nodes(run, epoch),
             },
             missing: missing.map(|node| node.shown(epoch)).collect(),
             rank_grid: rank_grid(run, &jobs.links, epoch),
-            waits: watch.map(|watch| self.waits_of(watch, run.key())).unwrap_or_default(),
-            explanations: log.about(Some(run.key())),
+            waits: watch.map(|watch| self.waits_of(watch, &run.key)).unwrap_or_default(),
+            explanations: log.about(Some(&run.key)),
             timeline: timeline.collect(),
             workers_store: run.workers_store(),
-            debug_server: watch.filter(|_| !run.state().is_over()).and_then(StoreWatch::debug_server),
+            debug_server: watch.filter(|_| !run.state.is_over()).and_then(StoreWatch::debug_server),
         })
     }
 
@@ -177,8 +177,7 @@ fn oldest_first(mut waits: Vec<Wait>) -> Vec<Wait> {
 /// work, and it was not started again.
 pub(crate) fn finished(jobs: &Jobs, run_id: &str) -> Option<Timestamp> {
     let id = RunId::new(run_id.as_bytes());
-    let is_it = |run: &&TrackedRun| run.key().id() == Some(&id) && run.kind() != RunKind::Announced;
-    let last =
-        jobs.runs.values().filter(is_it).max_by_key(|run| (!run.state().is_over(), run.first_seen()))?;
-    last.round().over_at.filter(|_| last.round().exit_done.is_some() && last.state().is_over())
+    let is_it = |run: &&TrackedRun| run.key.id() == Some(&id) && run.kind != RunKind::Announced;
+    let last = jobs.runs.values().filter(is_it).max_by_key(|run| (!run.state.is_over(), run.first_seen))?;
+    last.round.over_at.filter(|_| last.round.exit_done.is_some() && last.state.is_over())
 }

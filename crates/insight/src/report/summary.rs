@@ -24,22 +24,25 @@ pub(crate) fn summary(
     Headline { explanation, notes }: Headline,
     epoch: Epoch,
 ) -> RunSummary {
-    let plan = jobs.plan(run.key());
+    let plan = jobs.plan(&run.key);
     let expected = run.expected(&plan);
     // Nobody waits or is missing in a run that is over.
-    let unless_over = |count: u32| if run.state().is_over() { 0 } else { count };
+    let unless_over = |count: u32| if run.state.is_over() { 0 } else { count };
     let count_of = |membership| unless_over(count(run.left_over(membership).count()));
     let nodes = NodeCounts {
         joined: joined(run, &plan),
         waiting: count_of(Membership::WaitList),
-        earlier: run.native().map_or_else(|| count(run.not_again().count()), |native| native.on_their_way),
+        earlier: run
+            .native
+            .as_ref()
+            .map_or_else(|| count(run.not_again().count()), |native| native.on_their_way),
         redundant: count_of(Membership::Redundant),
-        finished: run.native().map_or(0, |native| unless_over(native.finished)),
+        finished: run.native.as_ref().map_or(0, |native| unless_over(native.finished)),
         gone: lost(run, &plan),
         expected,
         missing: count_of_missing(run, &plan, expected).map(unless_over),
     };
-    let world = run.world();
+    let world = &run.world;
     let meeting = world.shown();
     let (ranks, expected) = (&meeting.ranks, meeting.size);
     let dropped = meeting.former.iter().filter(|(rank, info)| info.withdrawn && !ranks.contains_key(rank));
@@ -48,15 +51,15 @@ pub(crate) fn summary(
     let gone = published().chain(dropped.map(|(_, info)| info)).filter(|info| info.gone.is_some());
     let live = || published().filter(|info| info.gone.is_none());
     let away = count(live().filter(|info| jobs.links.is_away(info.peer)).count());
-    let completed = run.round().completed.or(meeting.met.filter(|_| !run.has_agents()));
+    let completed = run.round.completed.or(meeting.met.filter(|_| !run.has_agents()));
     let has_world = published().next().is_some() || !world.connected.is_empty() || world.meets_otherwise;
     RunSummary {
-        run_id: jobs.name(run.key()),
+        run_id: jobs.name(&run.key),
         store: run.store(),
-        kind: run.kind(),
-        state: run.state(),
-        round: run.round().number,
-        version: run.version(),
+        kind: run.kind,
+        state: run.state,
+        round: run.round.number,
+        version: run.version,
         nodes,
         ranks: has_world.then(|| RankCounts {
             joined: count(live().count()).saturating_sub(away),
@@ -67,14 +70,14 @@ pub(crate) fn summary(
             have_met: meeting.met.is_some() && (meeting.went_on || meeting.size == Some(1)),
         }),
         // What has left a native run as it had finished was at the exit barrier before.
-        exit: run.native().and_then(|native| native.exit.clone()).or_else(|| {
-            let (arrived, expected) = (count(run.round().exit.len()), run.exit_size());
-            run.round().exit_since.map(|_| ExitCounts { arrived, expected })
+        exit: run.native.as_ref().and_then(|native| native.exit.clone()).or_else(|| {
+            let (arrived, expected) = (count(run.round.exit.len()), run.exit_size());
+            run.round.exit_since.map(|_| ExitCounts { arrived, expected })
         }),
         started_at: epoch.unix(run.began()),
-        state_since: epoch.unix(run.state_since()),
+        state_since: epoch.unix(run.state_since),
         completed_at: completed.map(|at| epoch.unix(at)),
-        deadline: run.round().deadline.or_else(|| Some(epoch.unix(run.native()?.closes_at?))),
+        deadline: run.round.deadline.or_else(|| Some(epoch.unix(run.native.as_ref()?.closes_at?))),
         explanation,
         notes,
     }
@@ -82,15 +85,15 @@ pub(crate) fn summary(
 
 /// c10d: whether it is a rank that ended with the round before.
 fn is_of_round_before(run: &TrackedRun, info: &RankInfo) -> bool {
-    let began = run.round().started.filter(|_| run.kind() == RunKind::C10d);
+    let began = run.round.started.filter(|_| run.kind == RunKind::C10d);
     info.gone.is_some() && began.is_some_and(|began| info.joined < began)
 }
 
 pub(crate) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
     let mut nodes: Vec<&TrackedNode> = run.nodes().collect();
     nodes.sort_by_key(|node| (node.rank.is_none(), node.rank, node.joined));
-    let started = run.round().started;
-    let is_complete = run.round().completed.is_some();
+    let started = run.round.started;
+    let is_complete = run.round.completed.is_some();
     let sends_heartbeats = |node: &TrackedNode| match node.id {
         NodeId::Rank(_) => false,
         NodeId::Desc(_) => true,
@@ -132,7 +135,7 @@ pub(crate) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
 }
 
 pub(crate) fn rank_grid(run: &TrackedRun, links: &Links, epoch: Epoch) -> Option<RankGrid> {
-    let world = run.world();
+    let world = &run.world;
     if world.is_unnamed() {
         return None;
     }
@@ -141,7 +144,7 @@ pub(crate) fn rank_grid(run: &TrackedRun, links: &Links, epoch: Epoch) -> Option
     let len = meeting.size.max(highest)?.min(GRID);
     let is_past = |rank: &u32| meeting.ranks.get(rank).is_some_and(|info| is_of_round_before(run, info));
     let has_none = meeting.ranks.keys().all(is_past);
-    if has_none && matches!(run.kind(), RunKind::C10d | RunKind::Native) {
+    if has_none && matches!(run.kind, RunKind::C10d | RunKind::Native) {
         return None;
     }
     let state = |rank: u32| match meeting.ranks.get(&rank) {

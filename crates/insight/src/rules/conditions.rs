@@ -18,7 +18,7 @@ use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState, Missing
 /// What holds in one run, apart from what its waits show.
 pub(crate) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
     let mut held = Vec::new();
-    if run.native().is_some() {
+    if run.native.is_some() {
         let expected = run.expected(plan);
         let announced =
             missing(run, plan, expected).into_iter().filter(|node| node.presence == Presence::Announced);
@@ -30,7 +30,7 @@ pub(crate) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestam
     } else {
         held.extend(joining(run, plan, links, now));
         if let (Some(completed), Some(group), false) =
-            (run.round().completed, run.round().group, run.state().is_over())
+            (run.round.completed, run.round.group, run.state.is_over())
         {
             held.extend(fewer_than_expected(run, plan, group, completed));
             let places = [Membership::WaitList, Membership::Redundant];
@@ -46,7 +46,7 @@ pub(crate) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestam
 
 /// The store of a native round is gone, and the round goes on.
 fn store_closed(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
-    let round = run.round();
+    let round = &run.round;
     let since = round.reset.filter(|_| run.goes_on() && round.completed.is_some())?;
     let ago = Elapsed(now.since(since));
     let reason = Code::StoreReset
@@ -69,10 +69,10 @@ fn left_over(
     place: Membership,
     now: Timestamp,
 ) -> Option<Finding> {
-    let nodes: Vec<&TrackedNode> = run.left_over(place).filter(|_| run.kind() == RunKind::C10d).collect();
+    let nodes: Vec<&TrackedNode> = run.left_over(place).filter(|_| run.kind == RunKind::C10d).collect();
     let since = nodes.iter().map(|node| node.membership_since).min()?.max(completed);
     let redundant = place == Membership::Redundant;
-    let is_restarting = run.state() == RunState::Restarting && !redundant;
+    let is_restarting = run.state == RunState::Restarting && !redundant;
     let staying = run.still_running().filter(|_| is_restarting);
     let staying: Vec<_> = staying.map(|node| (node.label(), Presence::Connected.into())).collect();
     // Once a member has died or left there is a place, which torch gives them as soon as it has noticed.
@@ -120,20 +120,20 @@ const GET_A_PLACE: &str = "they get the places of those that are gone when torch
 
 /// What tells one round from the next.
 fn of_round(run: &TrackedRun, reason: Reason, since: Timestamp) -> Finding {
-    Finding::new(reason, format!("round {}", run.round().number), since)
+    Finding::new(reason, format!("round {}", run.round.number), since)
 }
 
 fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Option<Finding> {
-    let is_joining = run.state() == RunState::Joining && run.has_agents();
+    let is_joining = run.state == RunState::Joining && run.has_agents();
     // What a reset of the store has dropped is waited for, and said with that.
-    let is_reset = run.kind() == RunKind::C10d && run.round().reset.is_some();
+    let is_reset = run.kind == RunKind::C10d && run.round.reset.is_some();
     let since = run.incomplete_since().filter(|_| is_joining && !is_reset)?;
     let expected = run.expected(plan);
     let there = || run.left_over(Membership::Participant);
     let joined = count(there().count());
     // Else the waits of a static run show what is missing.
     let is_plain = expected.is_some() && run.not_again().next().is_none();
-    let reason = match (expected.filter(|expected| joined >= expected.min), run.kind()) {
+    let reason = match (expected.filter(|expected| joined >= expected.min), run.kind) {
         (Some(enough), RunKind::C10d) => not_enough(run, joined, enough, Elapsed(now.since(since))),
         (None, kind) if joined > 0 && (kind == RunKind::C10d || is_plain) => {
             let present = Names::of(there().map(|node| node.name.clone()));
@@ -155,10 +155,10 @@ fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Opti
 /// c10d: as many nodes have joined as should be enough, and the round is not complete after so long.
 fn not_enough(run: &TrackedRun, joined: u32, enough: Expected, waited: Elapsed) -> Reason {
     let Expected { min: expected, source: from, .. } = enough;
-    let former = run.former().filter(|node| node.round == run.round().number);
+    let former = run.former().filter(|node| node.round == run.round.number);
     let others = run.participants().chain(former).filter(|node| node.asks_not_for == Some(expected));
     let other = others.max_by_key(|node| node.is_there());
-    let who = run.life().asks_for_more.clone().unwrap_or_else(|| Names::of(other.map(TrackedNode::told)));
+    let who = run.life.asks_for_more.clone().unwrap_or_else(|| Names::of(other.map(TrackedNode::told)));
     let (joined_have, are) = (Place::Node.have(joined, None), are(expected as usize));
     Code::NnodesDiffer
         .says(format!(
@@ -180,7 +180,7 @@ fn not_enough(run: &TrackedRun, joined: u32, enough: Expected, waited: Elapsed) 
 /// The round is complete with fewer nodes than an outside source expects.
 fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timestamp) -> Option<Finding> {
     let Expected { min: expected, source: from, .. } =
-        plan.expected().filter(|expected| formed < expected.min && run.kind() == RunKind::C10d)?;
+        plan.expected().filter(|expected| formed < expected.min && run.kind == RunKind::C10d)?;
     let left_over = Names::of(run.left_over(Membership::WaitList).map(|node| node.name.clone()));
     let reason = Code::NnodesDiffer
         .says(format!(
@@ -200,10 +200,10 @@ fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timest
 
 /// Some nodes have finished, and others have not.
 pub(crate) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option<Finding> {
-    let round = run.round();
+    let round = &run.round;
     let since = round.exit_since.filter(|_| round.exit_done.is_none())?;
     // Agents of a native run tell the rendezvous when they have passed it.
-    if run.native().is_some() && round.group.is_some_and(|group| round.exit.len() >= group as usize) {
+    if run.native.is_some() && round.group.is_some_and(|group| round.exit.len() >= group as usize) {
         return None;
     }
     // Torch has taken these out of the round, and waits for them all the same.
@@ -263,15 +263,15 @@ const LONG_AT_EXIT: Duration = Duration::from_mins(2);
 /// nothing about it: they end the round, or themselves, when a process has failed. That an agent has died, or
 /// is not heard from, is said of that.
 fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Vec<Finding> {
-    if run.native().is_some_and(|native| native.is_unheard) {
+    if run.native.as_ref().is_some_and(|native| native.is_unheard) {
         return Vec::new();
     }
-    let began = match (run.has_agents(), run.state(), run.round().completed) {
+    let began = match (run.has_agents(), run.state, run.round.completed) {
         (false, ..) => Timestamp::default(),
         (true, RunState::Running, Some(completed)) if run.lost().next().is_none() => completed,
         (true, ..) => return Vec::new(),
     };
-    let meetings = run.world().meetings();
+    let meetings = run.world.meetings();
     let met = meetings.iter().filter_map(|meeting| Some((meeting, meeting.met.filter(|met| *met >= began)?)));
     let found = met.map(|(meeting, met)| {
         let ended = meeting.ended_ranks().map(|(rank, info, at)| {
@@ -287,7 +287,7 @@ fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Vec<Finding> 
     });
     let unnamed = run.ended_unnamed().into_iter();
     let unnamed = unnamed.map(|closed| Evidence { who: run.process_label(closed), ..closed.clone() });
-    let left = Names { more: run.world().processes() as usize, ..Names::default() };
+    let left = Names { more: run.world.processes() as usize, ..Names::default() };
     let unnamed = have_ended("unnamed".to_owned(), unnamed.collect(), &left, None, now);
     found.chain([unnamed]).flatten().collect()
 }
@@ -328,8 +328,8 @@ fn have_ended(
 /// wait for them inside NCCL.
 fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let (came, world_size, missing, since) =
-        run.came_for_nccl_id().filter(|_| run.state() == RunState::Running)?;
-    let beside = run.world().beside_group();
+        run.came_for_nccl_id().filter(|_| run.state == RunState::Running)?;
+    let beside = run.world.beside_group();
     let reason = Code::Waiting
         .says(format!(
             "{} come for the NCCL id, which rank 0 published {} ago",
@@ -360,7 +360,7 @@ pub(crate) fn of_meeting(meeting: &Meeting) -> String {
 pub(crate) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
     let Some(gate) = plan.gate() else { return Vec::new() };
     let mut held = Vec::new();
-    let since = run.first_seen().max(gate.since);
+    let since = run.first_seen.max(gate.since);
     let mut hold = |about: String, reason, since| held.push(Finding::new(reason, about, since));
     let held_back = || gate.turned_away.iter().filter(|pod| pod.gone.is_none()).map(|pod| &pod.said);
     let all = || gate.pods.iter().chain(held_back());
@@ -386,7 +386,7 @@ pub(crate) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
         let text = format!("the pods have different versions of PyTorch: {versions}");
         hold(String::new(), Code::TorchVersionsDiffer.says(text), since);
     }
-    if run.kind() != RunKind::Announced {
+    if run.kind != RunKind::Announced {
         return held;
     }
     match gate.state {

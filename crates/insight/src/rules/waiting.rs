@@ -192,15 +192,15 @@ impl Graph<'_> {
     ) -> Option<Reason> {
         let who = self.writer(Some(run), *waits.first()?, asked)?;
         let (is_unseen, is_plain) = (seen.is_unseen(), seen.is_plain());
-        let is_static = run.kind() == RunKind::Static;
+        let is_static = run.kind == RunKind::Static;
         let (gone, missing) = match asked.writer {
             ExpectedWriter::Rank(_) if seen.but == Some(But::MetBefore) && meeting.replaced.is_empty() => {
                 Default::default()
             }
             ExpectedWriter::Rank(rank) => self.absent(run, meeting, rank),
             // A complete round counts all of them, also those that have not told their roles.
-            ExpectedWriter::Node(rank) if run.kind() == RunKind::C10d => {
-                let is_without = |other: u32| other != rank && !run.round().roles.contains(&other);
+            ExpectedWriter::Node(rank) if run.kind == RunKind::C10d => {
+                let is_without = |other: u32| other != rank && !run.round.roles.contains(&other);
                 let others = run.participants().filter(|node| node.rank.is_some_and(is_without));
                 (self.with_ends(others), Names::default())
             }
@@ -222,13 +222,13 @@ impl Graph<'_> {
             _ => (self.ended_near(run, |it| it.only_counted_itself), Names::default()),
         };
         let staying = self.staying(run, meeting, &asked.writer);
-        let replaced = run.world().replaced(meeting).into_iter();
+        let replaced = run.world.replaced(meeting).into_iter();
         let replaced = replaced.filter(|_| !is_static && !staying.is_empty());
         let replaced = Names::of(replaced.map(|rank| run.rank_label_in(meeting, rank)));
         let is_node = matches!(asked.writer, ExpectedWriter::Node(_));
         let place = if is_node { Place::Node } else { Place::Rank };
         // Another meeting is in no bar, and an address that was dropped counts twice or not at all.
-        let is_shown = meeting.number == run.world().shown().number && !meeting.has_dropped();
+        let is_shown = meeting.number == run.world.shown().number && !meeting.has_dropped();
         let of = Some(meeting).filter(|_| is_shown && matches!(asked.writer, ExpectedWriter::Rank(_)));
         let published = if_some(of, |of| format!("{} published; ", Place::Rank.have(of.joined(), of.size)));
         let is_untold = matches!(seen.presence, Presence::NeverSeen | Presence::Unknown);
@@ -316,7 +316,7 @@ impl Graph<'_> {
         let of_agents = run.filter(|run| run.has_agents());
         let of_ranks = of.filter(|_| of_agents.is_none());
         let of_live = of_ranks.filter(|(_, meeting)| meeting.is_live());
-        let expected = of_live.and_then(|(run, meeting)| run.world().agreed(meeting));
+        let expected = of_live.and_then(|(run, meeting)| run.world.agreed(meeting));
         let asks_for_more = expected.is_some_and(|expected| came.clients >= expected);
         if (asks_for_more || came.ago >= PAUSES) && came.unchanged < GOES_ON {
             return None;
@@ -327,9 +327,9 @@ impl Graph<'_> {
                 (self.with_ends(run.participants()), Names::of(missing))
             }
             (None, Some((run, meeting))) if !asks_for_more => {
-                let had_come = |rank: &u32| run.world().holder(meeting, *rank).is_some();
+                let had_come = |rank: &u32| run.world.holder(meeting, *rank).is_some();
                 let label = |rank| run.rank_label_in(meeting, rank);
-                let absent = || run.world().absent(meeting);
+                let absent = || run.world.absent(meeting);
                 let missing = absent().filter(|rank| !had_come(rank));
                 (Names::of_some(absent().filter(had_come), label), Names::of_some(missing, label))
             }
@@ -485,7 +485,7 @@ impl Graph<'_> {
         };
         let there = || run.participants().filter(|node| node.is_there() && !node.finished);
         let silent: Vec<_> = there().filter(is_late).filter(may_send).collect();
-        let is_out = |node: &&TrackedNode| node.is_silent() && node.round == run.round().number;
+        let is_out = |node: &&TrackedNode| node.is_silent() && node.round == run.round.number;
         let out = || run.lingering().filter(is_out).filter(may_send);
         let out_since = out().map(|node| node.membership_since).max();
         let (again, out): (Vec<_>, Vec<_>) =

@@ -187,7 +187,7 @@ fn a_flood_is_bounded() {
             .jobs
             .runs
             .values()
-            .all(|run| run.world().shown().ranks.len() <= 131_072 && run.timeline().len() <= 256)
+            .all(|run| run.world.shown().ranks.len() <= 131_072 && run.timeline.len() <= 256)
     );
     assert!(insight.take_changes().len() <= 16_384);
 }

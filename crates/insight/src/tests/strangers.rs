@@ -156,5 +156,5 @@ fn who_gave_up_is_forgotten_when_it_has_left() {
     lab.play("for 10..20: worker % at 10.0.9.9; await % 7; pass 1.5; cancel %; leave %");
     lab.pass(5.0);
     let runs = &lab.insight.jobs.runs;
-    assert!(runs.values().all(|run| run.life().gave_up.is_empty()), "{:?}", lab.said);
+    assert!(runs.values().all(|run| run.life.gave_up.is_empty()), "{:?}", lab.said);
 }

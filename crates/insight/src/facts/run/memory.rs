@@ -42,14 +42,14 @@ impl TrackedRun {
 
     /// Whether the address of `rank` may be remembered.
     pub(crate) fn takes_rank(&mut self, rank: u32, room: &mut Room) -> bool {
-        self.life.world.has(rank) || room.take(RANK)
+        self.world.has(rank) || room.take(RANK)
     }
 
     /// Bytes that it takes, roughly.
     pub(crate) fn memory(&self) -> usize {
         const RUN: usize = 2 * size_of::<TrackedRun>();
         let nodes = if self.native.is_some() { 0 } else { self.life.nodes.len() };
-        let ranks = self.life.world.len().saturating_mul(RANK);
+        let ranks = self.world.len().saturating_mul(RANK);
         let texts = [self.round.assigned.len(), self.timeline.len()];
         let history = self.timeline.iter().map(|moment| moment.text.len());
         let sizes = [RUN, nodes.saturating_mul(NODE), ranks].into_iter();
@@ -71,7 +71,7 @@ impl TrackedRun {
     }
 
     fn can_be_summarized(&self) -> bool {
-        self.state.is_over() && self.agents.is_empty() && self.life.world.connected.is_empty()
+        self.state.is_over() && self.agents.is_empty() && self.world.connected.is_empty()
     }
 
     /// The number of nodes, the times, and how it ended stay.
@@ -81,7 +81,7 @@ impl TrackedRun {
             self.life.nodes = Vec::new();
         }
         self.round.assigned.clear();
-        self.life.world.summarize();
+        self.world.summarize();
     }
 
     /// The last events stay.

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use crate::facts::missing::Absent;
 use crate::facts::run::node::TrackedNode;
-use crate::facts::run::world::World;
 use crate::reason::{Evidence, Names};
 use rallypoint_api::{ExitCounts, Expected, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
@@ -124,7 +123,6 @@ pub(crate) struct LifeFacts {
     pub(crate) workers_placed: bool,
     /// Its workers use a store of this server.
     pub(crate) has_workers_here: bool,
-    pub(crate) world: World,
     /// c10d: the longest time between two heartbeats of a node.
     pub(crate) beat: Option<Duration>,
     /// Native: agents that have finished in a round that was given up then, and wait at its exit barrier.

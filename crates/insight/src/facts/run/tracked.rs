@@ -46,6 +46,7 @@ pub(crate) struct TrackedRun {
     pub(crate) native: Option<Native>,
     pub(crate) round: RoundFacts,
     pub(crate) life: LifeFacts,
+    pub(crate) world: World,
     pub(crate) told: AlreadyTold,
     pub(crate) timeline: VecDeque<TimelineEntry>,
     pub(crate) new_moments: Vec<TimelineEntry>,
@@ -54,22 +55,6 @@ pub(crate) struct TrackedRun {
 
 /// What others read.
 impl TrackedRun {
-    pub(crate) fn key(&self) -> &RunKey {
-        &self.key
-    }
-
-    pub(crate) fn kind(&self) -> RunKind {
-        self.kind
-    }
-
-    pub(crate) fn version(&self) -> u64 {
-        self.version
-    }
-
-    pub(crate) fn first_seen(&self) -> Timestamp {
-        self.first_seen
-    }
-
     /// The first sign of what it gathers for, or has gathered for: its round, or another meeting in it.
     pub(crate) fn began(&self) -> Timestamp {
         // A round of which nobody has come yet.
@@ -81,30 +66,6 @@ impl TrackedRun {
     /// Since when its round is incomplete and could have been complete: not while the server was away.
     pub(crate) fn incomplete_since(&self) -> Option<Timestamp> {
         self.round.started.filter(|_| self.round.completed.is_none()).map(|at| at.max(self.known_since))
-    }
-
-    pub(crate) fn state(&self) -> RunState {
-        self.state
-    }
-
-    pub(crate) fn state_since(&self) -> Timestamp {
-        self.state_since
-    }
-
-    pub(crate) fn agents(&self) -> &BTreeSet<ConnId> {
-        &self.agents
-    }
-
-    pub(crate) fn native(&self) -> Option<&Native> {
-        self.native.as_ref()
-    }
-
-    pub(crate) fn round(&self) -> &RoundFacts {
-        &self.round
-    }
-
-    pub(crate) fn life(&self) -> &LifeFacts {
-        &self.life
     }
 
     /// Its nodes, as the state or their roles show them.
@@ -124,14 +85,6 @@ impl TrackedRun {
     /// Nodes that are in no list of the state, and are not connected, as far as is known.
     pub(crate) fn former(&self) -> impl Iterator<Item = &TrackedNode> {
         self.life.nodes.iter().filter(|node| node.is_out() && !node.lingers())
-    }
-
-    pub(crate) fn world(&self) -> &World {
-        &self.life.world
-    }
-
-    pub(crate) fn timeline(&self) -> &VecDeque<TimelineEntry> {
-        &self.timeline
     }
 
     /// The store that its processes use.
@@ -287,7 +240,7 @@ impl TrackedRun {
 
     /// What is known of those who have not come since it began.
     pub(crate) fn unseen(&self) -> Sighting {
-        match (self.life.had_met_before, self.life.ended_before.or(self.life.world.attempt_ended)) {
+        match (self.life.had_met_before, self.life.ended_before.or(self.world.attempt_ended)) {
             (Some(restarted), _) => Sighting::at(Presence::NotBack, restarted),
             (None, Some(ended)) => Sighting::at(Presence::NotAgain, ended),
             (None, None) => Presence::NeverSeen.into(),
@@ -296,17 +249,17 @@ impl TrackedRun {
 
     /// Whether no process of it is connected, as far as is known.
     pub(crate) fn is_empty(&self) -> bool {
-        self.agents.is_empty() && self.life.world.connected.is_empty() && self.native.is_none()
+        self.agents.is_empty() && self.world.connected.is_empty() && self.native.is_none()
     }
 
     /// A rank, for people: with its host, or else its place on the node that it was given to.
     pub(crate) fn rank_label(&self, rank: u32) -> String {
-        self.rank_label_in(self.life.world.shown(), rank)
+        self.rank_label_in(self.world.shown(), rank)
     }
 
     /// As `rank_label`, in a meeting.
     pub(crate) fn rank_label_in(&self, meeting: &Meeting, rank: u32) -> String {
-        if let Some(known) = self.life.world.holder(meeting, rank) {
+        if let Some(known) = self.world.holder(meeting, rank) {
             return known.label(rank);
         }
         let Some((node, ranks)) = self.assigned_with(rank) else { return format!("rank {rank}") };
@@ -353,7 +306,7 @@ impl TrackedRun {
     /// Processes of this job, or of this round of it, that ended and have told no rank.
     pub(crate) fn ended_unnamed(&self) -> Vec<&Evidence> {
         let began = self.round.completed.filter(|_| self.has_agents()).unwrap_or_default();
-        let mut ended = self.life.world.ended_unnamed();
+        let mut ended = self.world.ended_unnamed();
         ended.retain(|closed| closed.at >= began);
         ended
     }
@@ -361,7 +314,7 @@ impl TrackedRun {
     /// Who published the NCCL id of all ranks, in this round.
     pub(crate) fn nccl_root(&self) -> Option<&NcclRoot> {
         let is_of_round = |at: Timestamp| self.round.completed.is_some_and(|completed| at >= completed);
-        let root = self.life.world.nccl_root.as_ref();
+        let root = self.world.nccl_root.as_ref();
         root.filter(|root| !self.has_agents() || is_of_round(root.wrote.at))
     }
 
@@ -370,7 +323,7 @@ impl TrackedRun {
     pub(crate) fn came_for_nccl_id(&self) -> Option<(u32, Option<u32>, Names, Timestamp)> {
         // What was lost with a link, or with the last server, may have come before.
         let is_known = !self.round.is_of_before && !self.life.was_cut_off;
-        let (root, world) = (self.nccl_root().filter(|_| is_known)?, &self.life.world);
+        let (root, world) = (self.nccl_root().filter(|_| is_known)?, &self.world);
         let world_size = self.world_size();
         let is_due = world_size.is_some() || !self.has_agents();
         let came = world.connected.came().filter(|_| is_due && world.is_unnamed())?;
@@ -482,7 +435,7 @@ impl TrackedRun {
             return if are_exiting { RunState::Exiting } else { native.state };
         }
         let settled = |at: Option<Timestamp>| at.is_some_and(|at| now.since(at) >= SETTLE);
-        let (round, world) = (&self.round, &self.life.world);
+        let (round, world) = (&self.round, &self.world);
         if round.exit_done.is_some() {
             return RunState::Finished;
         }
@@ -540,6 +493,7 @@ impl TrackedRun {
             native: None,
             round: RoundFacts::default(),
             life: LifeFacts::default(),
+            world: World::default(),
             told: AlreadyTold::default(),
             timeline: VecDeque::new(),
             new_moments: Vec::new(),
@@ -569,8 +523,8 @@ impl TrackedRun {
             members.for_each(|node| node.finished = true);
         }
         self.life.dying.clear();
-        self.life.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
-        self.life.world.is_of_before = !self.life.world.shown().ranks.is_empty();
+        self.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
+        self.world.is_of_before = !self.world.shown().ranks.is_empty();
         self.told.start = self.round.started;
         self.findings.clear();
         self.new_moments.clear();
@@ -687,7 +641,7 @@ impl TrackedRun {
         let group = self.round.group.filter(|_| self.kind != RunKind::C10d || !self.round.is_of_before);
         self.life.earlier_size = group.or(self.life.earlier_size);
         self.life.earlier_completed = self.round.completed.or(self.life.earlier_completed);
-        self.life.world.connected.begin_round();
+        self.world.connected.begin_round();
         std::mem::replace(&mut self.round, RoundFacts { number: round, ..RoundFacts::default() })
     }
 
@@ -695,11 +649,10 @@ impl TrackedRun {
     pub(crate) fn restart(&mut self, round: u64) {
         let before =
             std::mem::replace(&mut self.round, RoundFacts { number: round, ..RoundFacts::default() });
-        let mut world = std::mem::take(&mut self.life.world);
-        let had_met = before.completed.is_some() || world.shown().met.is_some();
+        let had_met = before.completed.is_some() || self.world.shown().met.is_some();
         let ended_before = before.exit_done.or(before.over_at).filter(|_| had_met);
-        world.begin_anew();
-        self.life = LifeFacts { ended_before, world, ..LifeFacts::default() };
+        self.world.begin_anew();
+        self.life = LifeFacts { ended_before, ..LifeFacts::default() };
         self.touch();
     }
 

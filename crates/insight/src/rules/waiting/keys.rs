@@ -147,9 +147,9 @@ impl Graph<'_> {
     fn has_job(&self) -> bool {
         let is_job = |run: &TrackedRun| {
             let is_here = [run.store(), run.met_at()].contains(&Some(self.store.port));
-            let world = run.world();
+            let world = &run.world;
             let has_ranks = world.is_unnamed() || world.meetings().iter().any(Meeting::is_live);
-            is_here && !run.state().is_over() && (run.has_agents() || has_ranks)
+            is_here && !run.state.is_over() && (run.has_agents() || has_ranks)
         };
         self.runs.values().any(is_job)
     }
@@ -279,9 +279,8 @@ impl Graph<'_> {
         let is_for_it = |wait: &&Waiting| wait.view.missing.first().is_some_and(|missing| **missing == *key);
         match wanted.writer {
             ExpectedWriter::Rank(rank) => {
-                let never_came = |rank: &u32| run.world().holder(meeting, *rank).is_none();
-                let absent =
-                    run.world().absent(meeting).filter(|other| never_came(&rank) && never_came(other));
+                let never_came = |rank: &u32| run.world.holder(meeting, *rank).is_none();
+                let absent = run.world.absent(meeting).filter(|other| never_came(&rank) && never_came(other));
                 let missing = Names::of_some(absent, |rank| run.rank_label_in(meeting, rank));
                 Beside { missing, ..known }
             }
@@ -297,7 +296,7 @@ impl Graph<'_> {
 
     /// Why the key that a program waits for is not there.
     fn absence(&self, wait: &Waiting, run: Option<&TrackedRun>) -> Absence {
-        let reset = self.store.reset.filter(|at| run.is_some_and(|run| run.first_seen() <= *at));
+        let reset = self.store.reset.filter(|at| run.is_some_and(|run| run.first_seen <= *at));
         match (wait.view.past, reset) {
             (KeyPast::Deleted, _) => Absence::Deleted,
             (_, Some(at)) => Absence::Reset(Elapsed(self.now.since(at))),

@@ -68,7 +68,7 @@ impl Graph<'_> {
             }
             ExpectedWriter::Rank(rank) => {
                 let Some(run) = run else { return Some(format!("rank {rank}")) };
-                let (world, meeting) = (run.world(), self.meeting(conn, run));
+                let (world, meeting) = (&run.world, self.meeting(conn, run));
                 let elsewhere = world.met_elsewhere(meeting, *rank);
                 let elsewhere = elsewhere.filter(|_| world.holder(meeting, *rank).is_none());
                 Some(elsewhere.map_or_else(|| run.rank_label_in(meeting, *rank), |info| info.label(*rank)))
@@ -88,7 +88,7 @@ impl Graph<'_> {
     /// A process that hosts a store for its job: rank 0, or the agent of node rank 0.
     pub(crate) fn host_label(&self, conn: ConnId, run: Option<&TrackedRun>) -> String {
         let who = self.who(conn);
-        if run.is_some_and(|run| run.world().host == Some(conn)) { format!("rank 0 ({who})") } else { who }
+        if run.is_some_and(|run| run.world.host == Some(conn)) { format!("rank 0 ({who})") } else { who }
     }
 
     /// Follows the wait of `conn` to its root.
@@ -134,14 +134,14 @@ impl Graph<'_> {
             }
             path.push(at);
             // The ranks of a round that the run has left are not those of its nodes now.
-            let is_past = next.round.zip(run).is_some_and(|(round, run)| round != run.round().number);
+            let is_past = next.round.zip(run).is_some_and(|(round, run)| round != run.round.number);
             if let Some(but) = run.filter(|_| !is_past).and_then(|run| Self::without_ranks(run, key)) {
                 return root(next, Sighting::idle(None).but(but));
             }
-            let host = run.and_then(|run| run.world().host).filter(|host| !path.contains(host));
+            let host = run.and_then(|run| run.world.host).filter(|host| !path.contains(host));
             match self.find(run, start, &next) {
                 None if is_past => {
-                    let over = run.and_then(|run| run.life().over.as_ref());
+                    let over = run.and_then(|run| run.life.over.as_ref());
                     let it = over.filter(|over| next.round == Some(over.round));
                     let how = it.map(|over| over.how.clone());
                     return root(next, Sighting::from(Presence::Unknown).but(But::RoundOver { how }));
