@@ -4,7 +4,6 @@ mod c10d;
 mod ends;
 mod fixed;
 pub(crate) mod gate;
-pub(crate) mod gloo;
 pub(crate) mod journal;
 mod keys;
 mod native;

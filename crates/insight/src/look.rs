@@ -10,13 +10,13 @@ use crate::facts::run::{Membership, RunKey, SETTLE, TrackedNode, TrackedRun};
 use crate::facts::store::{Beside, Claim, Clash, Client, Foreign, GivenUp, Passed};
 use crate::facts::wanted::wanted;
 use crate::jobs::Jobs;
-use crate::reason::presence::{Place, Presence, Sighting};
+use crate::reason::presence::{Place, Presence};
 use crate::reason::words::{SAME_GROUPS, has, if_some};
 use crate::reason::{Code, Evidence, Finding, Names, Reason};
 use crate::report::log::{Change, Subject, Topic, Utterance};
 use crate::report::summary::summary;
 use crate::report::told::Told;
-use crate::rules::conditions;
+use crate::rules::{self, conditions, losses};
 use rallypoint_api::{RunKind, RunState, Seen, Severity, TimelineEvent};
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp, counted};
 use rallypoint_protocol::keys::{Role, is_asked_for};
@@ -131,7 +131,8 @@ impl Look<'_> {
                 self.fact(Held { store: key.port(), run: Some(key.clone()), finding });
             }
         }
-        for finding in std::mem::take(&mut self.jobs.links.found) {
+        let news = std::mem::take(&mut self.jobs.links.untold);
+        for finding in rules::links::happened(&news, self.jobs.links.grace) {
             self.fact(Held { store: None, run: None, finding });
         }
     }
@@ -355,22 +356,9 @@ impl Look<'_> {
             for passed in &mut due {
                 passed.is_told = true;
             }
-            let processes = Names::of(due.iter().map(|passed| passed.told()));
-            let closed: Vec<Evidence> = due.iter().map(|passed| passed.closed.clone()).collect();
+            let finding = losses::passed(port, &due, since);
             // Programs may do so again and again.
             if !is_waited_for && store.may_say(&(None, Box::default()), self.now) {
-                let themselves = if processes.count() == 1 { "itself" } else { "themselves" };
-                let reason = Code::RanksEnded
-                    .says(format!(
-                        "{processes} connected to the store on port {port}, counted {themselves} there, and \
-                         closed without publishing an address"
-                    ))
-                    .look_at(
-                        "if they were to be ranks, look at their logs: a failed import, too little memory, a \
-                         wrong interface (GLOO_SOCKET_IFNAME)?",
-                    )
-                    .misses(Place::Process, &processes, Sighting::at(Presence::Closed, since));
-                let finding = Finding::new(reason, port.to_string(), since).seen(closed);
                 self.fact(Held { store: Some(port), run: None, finding });
             }
         }
@@ -385,7 +373,7 @@ impl Look<'_> {
             let found = of_run.chain(conditions::of_gate(run, &plan, &self.jobs.links, self.now));
             held.extend(found.map(|finding| Held { store: key.port(), run: Some(key.clone()), finding }));
         }
-        let away = self.jobs.links.away(|clients| self.who_is(clients), self.now).into_iter();
+        let away = rules::links::away(&self.jobs.links, |clients| self.who_is(clients), self.now).into_iter();
         let barriers = self.jobs.barriers.iter().map(|open| barrier_waits(open, self.now));
         held.extend(away.chain(barriers).map(|finding| Held { store: None, run: None, finding }));
         held.extend(self.jobs.foreign.iter().map(|foreign| wrong_port(foreign, self.now)));

@@ -23,7 +23,6 @@ pub(crate) use crate::reason::rules::Hold;
 pub use crate::reason::rules::{Code, RULES, Rule};
 use crate::totals::Tally;
 use rallypoint_api::{Certainty, ExpectedFrom, Severity};
-use rallypoint_protocol::ids::Elapsed;
 
 /// What is said of what was found.
 #[derive(Debug, Clone, PartialEq)]
@@ -215,38 +214,6 @@ impl Reason {
             .says(format!("{n} live processes have claimed {what}: {all}"))
             .and("the same is so of", others)
             .held(all)
-    }
-
-    /// Nodes or ranks are gone: `how` that was seen, and how many are left.
-    pub(crate) fn lost(
-        of: Place,
-        who: &Names,
-        how: &str,
-        seen: Sighting,
-        left: u32,
-        expected: Option<u32>,
-    ) -> Self {
-        let text = format!("{who}: {how}; {}", of.there(left, expected));
-        Code::Lost.says(text).joined(of, left, expected).misses(of, who, seen)
-    }
-
-    /// What is lost had given up on others just before: a victim, and no error.
-    pub(crate) fn of_victims(self) -> Self {
-        self.then("; gave up on others before").severe(Severity::Warning).look_at(
-            "look at what they gave up on, and why that was not there; their own logs say no more than that",
-        )
-    }
-
-    /// Every process of a run without agents has ended. `first`: what ended before all others, and how long
-    /// before the last one.
-    pub(crate) fn all_ended(processes: u32, ran: Elapsed, first: Option<(String, Elapsed)>) -> Self {
-        let whose = Place::Process.connections_of(processes);
-        let first =
-            words::if_some(first, |(rank, before)| format!("; first: {rank}, {before} before the last"));
-        Code::RunEnded
-            .says(format!("ended: {whose} closed after {ran}{first}"))
-            .predicate()
-            .expects(Some(processes))
     }
 
     /// Whether it is a wait: reported only when it has lasted, and again with growing pauses.

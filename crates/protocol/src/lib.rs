@@ -16,6 +16,7 @@
 //! Pure: no I/O, no clock, and no state beyond one decoder's progress in one request. `proto-notes/wire.md`
 //! describes what the bytes mean. What a request does is the business of `rallypoint-store`.
 
+pub mod addresses;
 mod decode;
 mod encode;
 mod error;

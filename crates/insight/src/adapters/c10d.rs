@@ -2,18 +2,15 @@
 
 use std::collections::HashMap;
 
-use crate::facts::missing::missing;
 use crate::facts::plan::Plan;
 use crate::facts::run::TrackedRun;
 use crate::facts::run::memory::Room;
 use crate::facts::run::node::{Membership, NodeId, Sign, TrackedNode};
 use crate::facts::run::round::Dying;
-use crate::reason::presence::{FROZEN, Place, Presence, Sighting};
-use crate::reason::words::if_any;
-use crate::reason::{Code, Evidence, Finding, Names, Reason};
-use crate::totals::Tally;
-use rallypoint_api::{Expected, Seen, Severity};
-use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
+use crate::reason::presence::Place;
+use crate::reason::{Code, Evidence, Finding, Names};
+use crate::rules::{ends, losses, starts};
+use rallypoint_protocol::ids::{ConnId, Timestamp, count};
 use rallypoint_protocol::rendezvous_state::{Node as Desc, RendezvousState, UtcMicros};
 
 /// What a new state changes: nodes by their place in the list of all.
@@ -98,7 +95,9 @@ impl TrackedRun {
         }
         self.keep_beside(&mut is_listed, conn, participants);
         let removed = self.let_go_of_unlisted(&was_in, &is_listed, conn, (round_before, now));
-        self.tell_removals(&removed, round_before, conn, wrote);
+        let removed: Vec<&TrackedNode> = removed.iter().map(|&at| &self.life.nodes[at]).collect();
+        let removed = losses::taken_out(self, &removed, round_before, conn, wrote);
+        removed.into_iter().for_each(|removed| self.found(removed));
     }
 
     /// The live agent that has written as the node of `conn` before, and that node's id.
@@ -267,27 +266,6 @@ impl TrackedRun {
         removed
     }
 
-    fn tell_removals(&mut self, removed: &[usize], round: u64, conn: ConnId, wrote: &Evidence) {
-        let removed: Vec<&TrackedNode> = removed.iter().map(|&at| &self.life.nodes[at]).collect();
-        let Some(heard) = removed.iter().map(|node| node.last_heartbeat).max() else { return };
-        if self.round.closed.is_some() || self.round.exit_done.is_some() {
-            return;
-        }
-        // When the next round begins, those of the last one are in it, or wait for it.
-        let has_moved = self.round.number != round;
-        let is_left = |node: &&TrackedNode| if has_moved { node.was_member } else { node.is_participant() };
-        let left = count(self.nodes().filter(|node| node.is_there()).filter(is_left).count());
-        let nodes = Names::of(removed.iter().map(|node| node.label()));
-        let (about, by) = (nodes.to_string(), self.name_of(conn, wrote));
-        let heard_of = removed.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
-        let evidence: Vec<_> = heard_of.chain([wrote.clone()]).collect();
-        let silent = Elapsed(wrote.at.since(heard));
-        let how = format!("last heartbeat {silent} ago, taken out of the round by {by}");
-        let seen = Sighting::at(Presence::TakenOut, heard);
-        let reason = Reason::lost(Place::Node, &nodes, &how, seen, left, None).look_at(FROZEN);
-        self.found(Finding::new(reason, about, wrote.at).seen(evidence).in_round(Some(round)));
-    }
-
     /// The round has its members, of which this one came last, if it came with that.
     fn complete(&mut self, last: Option<usize>, now: Timestamp) {
         self.round.completed = Some(now);
@@ -298,46 +276,12 @@ impl TrackedRun {
             |one: &Dying, node: &TrackedNode| node.gone == Some(one.closed.at) && node.pid == one.closed.pid;
         dying.retain(|one| one.in_round || self.participants().any(|node| is_it(one, node)));
         self.life.dying = dying;
-        let started = self.round.started.unwrap_or(now);
         let last = last.map(|at| &self.life.nodes[at]);
         let last = last.or_else(|| self.participants().max_by_key(|node| node.joined));
         let Some(last) = last else { return };
-        let dead = || self.participants().filter(|node| node.is_dead() && !node.is_cut_off);
-        let closed = dead().filter_map(|node| Some(node.evidence(Seen::Closed, None, node.gone?)));
-        let closed: Vec<_> = closed.collect();
-        let dead = Names::of(dead().map(TrackedNode::label));
-        let reason = Self::is_complete(self.members(), started, now, last, &dead);
-        let about = format!("round {}", self.round.number);
-        self.found(Finding::new(reason, about, now).seen(closed));
-    }
-
-    /// All nodes of its round have come; of these `dead` had left before: torch had not noticed, and counts
-    /// on them.
-    pub(crate) fn is_complete(
-        nodes: u32,
-        started: Timestamp,
-        at: Timestamp,
-        last: &TrackedNode,
-        dead: &Names,
-    ) -> Reason {
-        let took = Elapsed(at.since(started));
-        let (name, after) = (last.told(), Elapsed(last.joined.since(started)));
-        let text = format!("complete: {} in {took}; last: {name} (+{after})", Place::Node.count(nodes));
-        let reason = Code::RoundComplete.says(text).predicate().joined(Place::Node, nodes, Some(nodes));
-        reason.tally(Tally::Complete(took.0)).when(!dead.is_empty(), |reason| {
-            let counts = format!("; it counts {dead}, whose connection had closed");
-            let reason = reason.then(&counts).misses(Place::Node, dead, Presence::Closed);
-            reason.severe(Severity::Error).look_at(
-                "look at the log and events of each pod whose connection had closed; what comes in its place \
-                 cannot join this round, and the others wait until their time-outs: restart all agents of \
-                 the job together",
-            )
-        })
-    }
-
-    /// The writer of the state, as a node where it is one.
-    fn name_of(&self, conn: ConnId, wrote: &Evidence) -> String {
-        self.node_of(conn).map_or_else(|| wrote.who.clone(), TrackedNode::label)
+        let dead: Vec<_> = self.participants().filter(|node| node.is_dead() && !node.is_cut_off).collect();
+        let complete = starts::round_complete(self, self.members(), last, &dead, now);
+        self.found(complete);
     }
 
     fn close(&mut self, conn: ConnId, wrote: &Evidence, plan: &Plan) {
@@ -348,48 +292,8 @@ impl TrackedRun {
         if self.round.exit_done.is_some() || self.round.is_of_before {
             return;
         }
-        let wrote = Evidence { who: by.clone(), ..wrote.clone() };
-        let reason = if let (Some(_), Some(nodes)) = (self.round.completed, self.round.group) {
-            let others = self.still_running().filter(|node| node.conn != Some(conn));
-            let running = Names::of(others.map(TrackedNode::label));
-            let finished = self.round.exit.len();
-            Code::RunClosed
-                .says(format!("closed by {by} when {finished} of {} had finished", Place::Node.count(nodes)))
-                .expects(Some(nodes))
-                .lacks("still in the round", Place::Node, &running, Presence::Connected)
-                .tally(Tally::Closed)
-        } else {
-            let expected = self.expected(plan);
-            let (joined, min) = (self.round.most_joined, expected.map(|expected| expected.min));
-            let present = &self.round.most_present;
-            let was = if present.count() == 1 { "; there was " } else { "; there were " };
-            Code::RunClosed
-                .says(format!("closed by {by} at {} and never complete", Place::Node.of(joined, min)))
-                .severe(Severity::Error)
-                .look_at(
-                    "the first node that is stopped or gives up closes the run for all; give them more time \
-                     with --rdzv-conf join_timeout=1800 and look for the nodes that did not come",
-                )
-                .joined(Place::Node, joined, min)
-                .held(present)
-                .lacks("missing", Place::Node, &self.never_joined(plan, expected), Presence::NeverSeen)
-                .then(&if_any(was, present))
-                .tally(Tally::TimedOut)
-        };
-        let about = format!("round {}", self.round.number);
-        self.found(Finding::new(reason, about, now).seen([wrote]));
-    }
-
-    /// The names of the nodes that a round which was closed has never had. Those that gave up before have
-    /// left its state.
-    fn never_joined(&self, plan: &Plan, expected: Option<Expected>) -> Names {
-        let wanted = expected.map_or(0, |expected| expected.min.saturating_sub(self.round.most_joined));
-        let had = |name: &String| {
-            self.round.most_present.shown.contains(name)
-                || self.participants().any(|node| node.name == *name)
-                || self.lingering().any(|node| node.name == *name)
-        };
-        let missing = missing(self, plan, expected).into_iter().filter_map(|node| node.name);
-        Names::of(missing.filter(|name| !had(name)).take(wanted as usize))
+        let wrote = Evidence { who: by, ..wrote.clone() };
+        let closed = ends::closed(self, conn, wrote, plan);
+        self.found(closed);
     }
 }

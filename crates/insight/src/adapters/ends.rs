@@ -6,10 +6,7 @@ use crate::facts::run::TrackedRun;
 use crate::facts::run::limits::{MOST_NODES, SETTLE};
 use crate::facts::run::node::{Membership, TrackedNode};
 use crate::facts::run::round::Dying;
-use crate::facts::run::world::Meeting;
-use crate::reason::presence::{CUT_OFF, Place, Presence, Sighting};
-use crate::reason::{Code, Finding, Names, Reason};
-use crate::totals::Tally;
+use crate::rules::{ends, losses};
 use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
@@ -55,9 +52,7 @@ impl TrackedRun {
         }
         let nodes = self.round.exit_counted.unwrap_or_else(|| count(self.round.exit.len()));
         let ran = Elapsed(now.since(completed.unwrap_or(now)));
-        let said = format!("finished: {} after {ran}", Place::Node.count(nodes));
-        let reason = Code::RunFinished.says(said).predicate().joined(Place::Node, nodes, Some(nodes));
-        self.finds(reason, format!("round {}", self.round.number), now);
+        self.found(ends::finished(self, nodes, ran, now));
     }
 
     /// An agent's connection closed.
@@ -132,41 +127,8 @@ impl TrackedRun {
             of_kind.entry((one.is_cut_off, one.in_round, one.gave_up)).or_default().push(one);
         }
         for lost in of_kind.into_values() {
-            self.lose(lost, left, expected, since);
+            let gone = losses::gone(self, lost, left, expected, since);
+            gone.into_iter().for_each(|gone| self.found(gone));
         }
-    }
-
-    /// Reports nodes, or processes without agents, that are gone in the same way.
-    fn lose(&mut self, lost: Vec<Dying>, left: u32, expected: Option<u32>, since: Timestamp) {
-        let Some(first) = lost.first() else { return };
-        let (cut_off, gave_up, in_round) = (first.is_cut_off, first.gave_up, first.in_round);
-        let (round, has_agents) = (first.round, self.has_agents());
-        let world = &self.world;
-        // They may have met in the round before.
-        let met = world.shown().met.filter(|met| self.round.completed.is_none_or(|round| *met >= round));
-        let when = match () {
-            () if has_agents && !in_round => ", while joining",
-            () if met.is_some() => ", after all ranks had published their addresses",
-            () if has_agents => ", after the round was complete",
-            () => "",
-        };
-        let is_joining = !in_round && self.round.completed.is_none();
-        let (left, expected, of) = if has_agents {
-            (left, if is_joining { expected } else { self.round.group }, Place::Node)
-        } else if world.is_unnamed() {
-            (world.processes(), world.shown().size, Place::Process)
-        } else {
-            let present = world.meetings().iter().map(Meeting::present).sum();
-            (present, world.shown().size, Place::Process)
-        };
-        let nodes = Names::of(lost.iter().map(|one| one.closed.who.clone()));
-        let (about, seen) = (nodes.to_string(), Presence::gone(cut_off));
-        let how = format!("{}{when}", seen.words());
-        let reason = Reason::lost(of, &nodes, &how, Sighting::at(seen, since), left, expected)
-            .when(cut_off, |reason| reason.look_at(CUT_OFF))
-            .when(!cut_off, |reason| reason.tally(Tally::Deaths(nodes.count())))
-            .when(gave_up, Reason::of_victims);
-        let closed = lost.into_iter().map(|one| one.closed).filter(|_| !cut_off);
-        self.found(Finding::new(reason, about, since).seen(closed).in_round(Some(round)));
     }
 }

@@ -10,8 +10,8 @@ use crate::facts::run::memory::Room;
 use crate::facts::run::node::{Membership, NodeId, TrackedNode};
 use crate::facts::run::round::{AssignedRanks, Restarting, RoundFacts};
 use crate::reason::presence::Place;
-use crate::reason::words::{ended_first, in_a_loop};
-use crate::reason::{Code, Finding, Names};
+use crate::reason::{Code, Finding};
+use crate::rules::starts;
 use rallypoint_api::{RunKind, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
@@ -132,19 +132,8 @@ impl TrackedRun {
         let is_due =
             |it: &mut Restarting| it.nodes.first().is_some_and(|first| now.since(first.at) >= SETTLE);
         let restarting = self.life.restarting.take_if(is_due);
-        let Some(Restarting { nodes, times, first_ended }) = restarting else { return };
-        let since = nodes.first().map_or(now, |first| first.at);
-        let names = Names::of(nodes.iter().map(|node| node.who.clone()));
-        let about = format!("{names} {times}");
-        let (again, first) = (in_a_loop(times), ended_first(first_ended));
-        let reason = Code::RoundOver
-            .says(format!("{names}: all workers ended and started again{again}{first}"))
-            .look_at(
-                "look at the log of the rank that ended first: one of the workers failed, and torchrun \
-                 starts all of the node again, up to --max-restarts times",
-            )
-            .held(&names);
-        self.found(Finding::new(reason, about, since).seen(nodes));
+        let finding = restarting.map(|restarting| starts::restarted(restarting, now));
+        finding.into_iter().for_each(|finding| self.found(finding));
     }
 
     /// A node has come that is none of the run: a copy, or one of another backend.
@@ -356,11 +345,10 @@ impl TrackedRun {
             return;
         }
         self.round.group = Some(nodes);
-        let started = self.round.started.unwrap_or(now);
         let at = self.participants().map(|node| node.joined).max().unwrap_or(now).max(assigned);
         self.round.completed = Some(at);
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
-        let reason = Self::is_complete(nodes, started, at, last, &Names::default());
-        self.finds(reason, format!("round {}", self.round.number), at);
+        let complete = starts::round_complete(self, nodes, last, &[], at);
+        self.found(complete);
     }
 }

@@ -1,6 +1,5 @@
 //! What agents and workers do with a run's keys, one by one.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -11,10 +10,10 @@ use crate::facts::run::memory::Room;
 use crate::facts::run::node::{Membership, TrackedNode};
 use crate::facts::run::round::Dying;
 use crate::facts::run::world::{Process, RankInfo};
-use crate::reason::words::{CLOSED, if_some};
 use crate::reason::{Code, Evidence, Finding, Names};
-use rallypoint_api::{RunKind, Severity};
-use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
+use crate::rules::{ends, starts};
+use rallypoint_api::RunKind;
+use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::RendezvousPart;
 use rallypoint_protocol::rendezvous_state;
 
@@ -61,19 +60,8 @@ impl TrackedRun {
         let Some(first) = self.round.newcomers.first().map(|came| came.at) else { return };
         let Some(closed) = self.round.closed.filter(|_| now.since(first) >= SETTLE) else { return };
         let came = std::mem::take(&mut self.round.newcomers);
-        let newcomers = Names::of(came.iter().map(|came| came.who.clone()));
-        let hosts: BTreeSet<IpAddr> = came.iter().filter_map(|came| Some(came.peer?.ip())).collect();
-        let about = Names::of(hosts.iter().map(IpAddr::to_string)).to_string();
-        let (by, finished) = (self.round.closed_by.clone(), self.round.exit_done.is_some());
-        let closed_for = Elapsed(first.since(closed));
-        let was = if finished { "finished and was closed" } else { "was closed" };
-        let by = if_some(by, |by| format!(" by {by}"));
-        let reason = Code::JoinRefused
-            .says(format!("{newcomers} cannot join: the run {was}{by} {closed_for} ago"))
-            .severe(Severity::Error)
-            .look_at(CLOSED)
-            .held(&newcomers);
-        self.found(Finding::new(reason, about, first).seen(came));
+        let turned_away = ends::turned_away(self, closed, came, first);
+        self.found(turned_away);
     }
 
     /// A worker wrote a key that is none of the group of all ranks.
@@ -240,12 +228,7 @@ impl TrackedRun {
             self.restart(0);
             self.has_state = false;
         }
-        let reason = Code::RunStarted
-            .says("had finished and is started again")
-            .predicate()
-            .severe(Severity::Warning)
-            .look_at("a late node would train alone over the checkpoints: stop it if this is not a new run");
-        self.finds(reason, "", at);
+        self.found(starts::again(at));
         !has_begun
     }
 

@@ -12,6 +12,7 @@ use crate::facts::run::round::{AtExit, Native, Over, Spare};
 use crate::reason::presence::{AGENT, ANNOUNCED, CUT_OFF, DONE, FROZEN, GONE, MISSING_NODE, Place, Presence};
 use crate::reason::words::{has, have_waited};
 use crate::reason::{Code, Evidence, Finding, Names};
+use crate::rules::starts;
 use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Label, Timestamp, count};
 use rallypoint_rendezvous::{
@@ -24,30 +25,13 @@ impl TrackedRun {
         if let (What::Finished { ran, .. }, Some(completed)) = (&mut fact.what, self.round.completed) {
             *ran = at.since(completed);
         }
-        let survivors = self.survivors(&fact, at);
+        let survivors = starts::survivors(self, &fact, at);
         let Fact { round, what, signs } = &fact;
         if let What::Broken { why, left, .. } = what {
             let (how, lost) = (why.said_later(signs), if *why == Why::Lost { count(signs.len()) } else { 0 });
             self.life.over = Some(Over { round: *round, at, how, lost, left: *left });
         }
         Finding::told(&fact, survivors, at)
-    }
-
-    /// The nodes that are left of the round before, if they are all nodes of this one and start no workers
-    /// anew: processes of a run with a grace for closed connections meet again as they are
-    /// (`rallypoint.elastic`).
-    fn survivors(&self, Fact { round, what, .. }: &Fact, at: Timestamp) -> Option<String> {
-        let What::Complete { nodes, .. } = what else { return None };
-        let over = self.life.over.as_ref().filter(|over| over.lost > 0 && self.is_elastic())?;
-        let is_next = over.round.saturating_add(1) == *round && over.left == *nodes;
-        let (of, after) = (nodes.saturating_add(over.lost), Elapsed(at.since(over.at)));
-        is_next.then(|| {
-            format!(
-                "round {round} complete: {nodes} of {of} go on {after} later, nobody was started again; \
-                 lost: {}",
-                over.how
-            )
-        })
     }
 
     /// Whether its processes meet again as they are, when one is lost.

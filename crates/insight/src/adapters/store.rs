@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::adapters::gloo::{read_gloo, read_nccl_id};
 use crate::facts::run::{RankInfo, RunKey, TrackedRun};
 use crate::facts::store::{Claim, Clash, Client, GivenUp, Poll, Waiting};
 use crate::facts::wanted::{ExpectedWriter, wanted};
@@ -14,6 +13,7 @@ use crate::jobs::Jobs;
 use crate::reason::{Code, Evidence, Names};
 use crate::report::told::Told;
 use rallypoint_api::{RunKind, Seen};
+use rallypoint_protocol::addresses::{read_gloo, read_nccl_id};
 use rallypoint_protocol::ids::{ConnId, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{
     Address, AddressKind, KeyPattern, Leftover, RendezvousPart, Role, classify, is_asked_for,

@@ -5,21 +5,18 @@ use std::time::Duration;
 use crate::facts::plan::Plan;
 use crate::facts::run::TrackedRun;
 use crate::facts::run::node::{Sign, TrackedNode};
-use crate::facts::run::world::MOST_RANKS;
-use crate::reason::presence::{Place, Presence, Sighting};
-use crate::reason::words::{ended_first, has, if_some, says_who};
-use crate::reason::{Code, Finding, Names, Reason};
-use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen, Severity};
-use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count, counted};
+use crate::rules::{ends, losses, starts};
+use rallypoint_api::{Expected, RunState};
+use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
 
 /// Whoever connects again to a server that was restarted has done so within this time.
 const COMES_BACK: Duration = Duration::from_secs(30);
 
 impl TrackedRun {
     pub(crate) fn pass_time(&mut self, plan: &Plan, explain_after: Duration, now: Timestamp) {
-        for (ended, reason) in self.world.settle() {
+        for ended in self.world.settle() {
             if !self.has_agents() {
-                self.finds(reason, format!("{ended:?}"), ended);
+                self.found(ends::all_ended(format!("{:?}", ended.at), ended));
             }
         }
         self.name_nodes(plan);
@@ -60,26 +57,8 @@ impl TrackedRun {
             self.life.not_back = None;
         } else if now.since(restarted) >= COMES_BACK {
             self.life.not_back = None;
-            let nodes: Vec<_> = self.participants().map(TrackedNode::told).collect();
-            let ranks = self.world.shown().ranks.iter().map(|(&rank, info)| info.label(rank));
-            let (who, place) = if self.has_agents() {
-                (Names::of(nodes), Place::Node)
-            } else {
-                (Names::of(ranks), Place::Rank)
-            };
-            if !who.is_empty() {
-                let restarted_ago = Elapsed(now.since(restarted));
-                let was = if who.count() == 1 { "was" } else { "were" };
-                let reason = Code::NotBack
-                    .says(format!(
-                        "{who} {was} connected to the last server, and {} not come back since this one was \
-                         started {restarted_ago} ago",
-                        has(who.count())
-                    ))
-                    .severe(if may_go_on { Severity::Info } else { Severity::Warning })
-                    .misses(place, &who, Sighting::at(Presence::NotBack, restarted));
-                self.finds(reason, format!("{restarted:?}"), restarted);
-            }
+            let not_back = losses::not_back(self, may_go_on, restarted, now);
+            not_back.into_iter().for_each(|not_back| self.found(not_back));
         }
     }
 
@@ -116,77 +95,13 @@ impl TrackedRun {
             // The rendezvous has said why.
             return;
         }
-        let world = &self.world;
-        let meeting = world.shown();
-        let processes = meeting.met.and(meeting.size).unwrap_or_else(|| world.most_processes());
-        let ended = world.ended.unwrap_or(now);
-        let about = self.round.number.to_string();
-        match (state, self.has_agents()) {
-            // An earlier explanation said it.
-            (RunState::Gone, _) if self.life.was_cut_off => {}
-            (RunState::Gone, true) => {
-                self.life.dying.clear();
-                let known = || self.round.most_joined.max(count(self.nodes().count()));
-                let members = self.round.group.unwrap_or_else(known);
-                let since = self.life.all_gone.unwrap_or(now);
-                let finished = count(self.round.exit.len());
-                let first = self.first_to_leave(now);
-                let had_finished = match finished {
-                    0 => ", and none had finished".to_owned(),
-                    _ => format!(", and only {finished} had finished"),
-                };
-                self.finds(all_left(members, Place::Node, &had_finished, first), about, since);
-            }
-            // Clients of the store that never were ranks: what they came for is not known.
-            (RunState::Gone, false) if meeting.ranks.is_empty() && meeting.former.is_empty() => {}
-            // Whether all had met is not known: gloo's lazy addresses do not say how many there are.
-            (RunState::Gone, false) if meeting.size.is_none() => {
-                let ran = Elapsed(ended.since(self.round.started.unwrap_or(ended)));
-                self.finds(Reason::all_ended(processes, ran, None), about, ended);
-            }
-            (RunState::Gone, false) => {
-                self.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
-                let at_once = self.world.closed_at_once(processes).filter(|_| processes > 1);
-                let at_once = if_some(at_once, |(within, waiting)| {
-                    let waited = match waiting {
-                        0 => String::new(),
-                        all if all >= processes => " while they waited".to_owned(),
-                        some => format!(", {some} of them while they waited"),
-                    };
-                    format!(" within {}{waited}", Elapsed(within.0.max(Duration::from_millis(1))))
-                });
-                let (world, meeting) = (&self.world, self.world.shown());
-                let unseen = (0..meeting.size.unwrap_or_default().min(MOST_RANKS)).filter(|&rank| {
-                    world.holder(meeting, rank).is_none() && world.met_elsewhere(meeting, rank).is_none()
-                });
-                let unseen = Names::of_some(unseen, |rank| format!("rank {rank}"));
-                let reason = all_left(processes, Place::Process, &at_once, None);
-                let reason = reason.lacks("never published", Place::Rank, &unseen, Presence::NeverSeen);
-                self.finds(reason, about, ended);
-            }
-            (RunState::Ended, false) if before != RunState::Ended => {
-                let met = meeting.first_met.or(meeting.met).or(self.round.started);
-                let ran = Elapsed(ended.since(met.unwrap_or(ended)));
-                let first = meeting.first_to_end();
-                self.finds(Reason::all_ended(processes, ran, first), about, ended);
-            }
-            _ => {}
+        let ended = ends::all_gone(self, before, now);
+        ended.into_iter().for_each(|ended| self.found(ended));
+        if state == RunState::Gone && !self.life.was_cut_off {
+            // Said with that.
+            self.life.dying.clear();
+            self.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
         }
-    }
-
-    /// What ended first of a run whose agents have all left: a rank, where they had met here. Static: or else
-    /// a node, of several; the agents of other backends end each other.
-    fn first_to_leave(&self, now: Timestamp) -> Option<String> {
-        let rank = self.first_ended(now).map(|(rank, _)| rank);
-        let mut died: Vec<&TrackedNode> = self.participants().filter(|node| node.is_dead()).collect();
-        died.sort_by_key(|node| node.gone);
-        let node = || match died[..] {
-            [first, second, ..] if self.kind == RunKind::Static && first.gone < second.gone => {
-                Some(first.told())
-            }
-            _ => None,
-        };
-        rank.or_else(node)
     }
 
     /// When it came to this state: that a run is over is noticed later, but for a native one.
@@ -227,18 +142,8 @@ impl TrackedRun {
         let was_ended = |at: Timestamp| self.life.awaited_since.is_some_and(|since| since <= at);
         let first_ended = ended.filter(|(_, at)| !was_ended(*at));
         let first_ended = first_ended.map(|(rank, at)| (rank, Elapsed(started.since(at))));
-        let (expected, from) = expected.map(|known| (known.min, known.source)).unzip();
-        let expects = if_some(expected.zip(from), |(n, from)| match from {
-            ExpectedFrom::EarlierRound => format!("; the round before had {}", Place::Node.count(n)),
-            from => format!("; {} expected ({})", counted(n, "node is", "nodes are"), says_who(from)),
-        });
-        let reason = Code::RunStarted
-            .says(format!("started: {who} is the first{expects}{}", ended_first(first_ended)))
-            .predicate()
-            .expects(expected)
-            .from(from)
-            .held(&Names::of([who]));
-        self.finds(reason, format!("round {}", self.round.number), started);
+        let started = starts::started(self, who, expected, first_ended, started);
+        self.found(started);
     }
 
     /// The workers meet in another store. The agents publish its address in every launch mode; workers that
@@ -250,11 +155,7 @@ impl TrackedRun {
             && !self.state.is_over();
         if let (true, Some(address)) = (is_elsewhere, self.workers_store()) {
             self.life.workers_placed = true;
-            let text = format!(
-                "the workers meet at {address}, a store that rank 0 hosts itself; their ranks cannot be seen \
-                 here"
-            );
-            self.finds(Code::WorkersElsewhere.says(text), "", now);
+            self.found(starts::elsewhere(&address, now));
         }
     }
 
@@ -295,29 +196,8 @@ impl TrackedRun {
         back.retain(|(at, _)| self.goes_on_with_round(&self.life.nodes[*at]));
         let Some(after) = back.iter().map(|(_, silent)| *silent).max().map(Elapsed) else { return };
         let back: Vec<&TrackedNode> = back.iter().map(|(at, _)| &self.life.nodes[*at]).collect();
-        let heard = back.iter().map(|node| node.evidence(Seen::Heard, None, now)).collect::<Vec<_>>();
-        let nodes = Names::of(back.iter().map(|node| node.label()));
         let expected = self.expected(plan).map(|expected| expected.min);
-        let about = nodes.to_string();
-        let (have, joined) = (has(nodes.count()), self.joined());
-        let there = Place::Node.of(joined, expected);
-        let reason = Code::NodeBack
-            .says(format!("{nodes} {have} been heard from again after {after}: {there} there"))
-            .joined(Place::Node, joined, expected)
-            .held(&nodes);
-        self.found(Finding::new(reason, about, now).seen(heard));
+        let finding = starts::back(self, &back, after, expected, now);
+        self.found(finding);
     }
-}
-
-/// All connections of the run closed, and it had not finished. `first`: what ended first, if known.
-fn all_left(members: u32, of: Place, how: &str, first: Option<String>) -> Reason {
-    let (whose, first) = (of.connections_of(members), if_some(first, |first| format!("; first: {first}")));
-    Code::RunEnded
-        .says(format!("{whose} closed{how}{first}"))
-        .severe(Severity::Warning)
-        .look_at(
-            "if the job was not stopped on purpose, look at the pods' logs and events, at the log of what \
-             ended first before all",
-        )
-        .expects(Some(members))
 }

@@ -6,11 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::facts::plan::Plan;
-use crate::reason::presence::{Place, Presence, Sighting};
-use crate::reason::words::{has, if_some, the_link};
-use crate::reason::{Code, Finding, Names};
-use rallypoint_api::{LinkCounts, Severity};
-use rallypoint_protocol::ids::{Elapsed, Timestamp, counted};
+use crate::reason::presence::{Presence, Sighting};
+use rallypoint_api::LinkCounts;
+use rallypoint_protocol::ids::Timestamp;
 
 /// A link that is away.
 #[derive(Debug, Clone)]
@@ -69,7 +67,7 @@ pub(crate) struct Links {
     /// The clients of those that are back, and since when: for a few seconds.
     back: HashMap<SocketAddr, Timestamp>,
     /// What has happened, not yet told.
-    pub(crate) found: Vec<Finding>,
+    pub(crate) untold: Vec<LinkNews>,
     /// How and when those ended whose relays have not come again.
     ended: BTreeMap<String, LinkNews>,
     /// For how long the clients of a link stay while it is away.
@@ -79,7 +77,6 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    const ONE_BY_ONE: usize = 8;
     /// The server remembers of so many relays how they ended.
     const MOST_ENDED: usize = 4096;
 
@@ -94,22 +91,15 @@ impl Links {
 
     /// This has happened since the last call, in this order.
     pub(crate) fn hear(&mut self, news: Vec<LinkNews>) {
-        let mut lost = Vec::new();
         for news in news {
             self.version = self.version.saturating_add(1);
+            self.untold.push(news.clone());
             match news.what {
                 LinkEvent::Came => {
                     self.ended.remove(&news.name);
                     continue;
                 }
-                LinkEvent::Namesake { from, other } => {
-                    self.found.push(namesake(news.name, from, other, news.at));
-                    continue;
-                }
-                // With one that had no clients nothing is lost.
-                LinkEvent::Lost { clients: clients @ 1.. } => {
-                    lost.push((news.name.clone(), clients, news.at));
-                }
+                LinkEvent::Namesake { .. } => continue,
                 LinkEvent::Lost { .. } | LinkEvent::Left => {}
             }
             if self.ended.len() >= Self::MOST_ENDED
@@ -120,7 +110,6 @@ impl Links {
             }
             self.ended.insert(news.name.clone(), news);
         }
-        self.found.extend(self.lost(&lost));
     }
 
     /// What was heard of a pod since it announced itself. `seen` is its last sign of life at the gate, if it
@@ -188,70 +177,6 @@ impl Links {
     pub(crate) fn away_since(&self, client: SocketAddr) -> Option<Timestamp> {
         self.behind.get(&client).copied()
     }
-
-    /// The relays whose links are away. `behind`: the nodes and ranks of these clients.
-    pub(crate) fn away(&self, behind: impl Fn(&[SocketAddr]) -> Names, now: Timestamp) -> Vec<Finding> {
-        let each = if self.away.len() > Self::ONE_BY_ONE { self.away.len() } else { 1 };
-        let finding = |links: &[AwayLink]| {
-            let only = if let [only] = links { Some(only) } else { None };
-            let since = links.iter().map(|link| link.since).min().unwrap_or(now);
-            // As they are counted: 9 before 10.
-            let mut names: Vec<String> = links.iter().map(|link| link.name.clone()).collect();
-            names.sort_by_key(String::len);
-            let (names, away) = (Names::of(names), Elapsed(now.since(since)));
-            let clients: usize = links.iter().map(|link| link.clients.len()).sum();
-            let addr = if_some(only, |link| format!(" at {}", link.addr));
-            let behind = only.map(|link| behind(&link.clients));
-            let with = if_some(behind.filter(|behind| !behind.is_empty()), |who| format!(", with {who},"));
-            let why = if_some(only.and_then(|link| link.why.as_ref()), |why| format!(": {why}"));
-            let keeps = if_some(Some(clients).filter(|clients| *clients > 0), |clients| {
-                let (clients, grace) = (counted(clients, "client", "clients"), Elapsed(self.grace));
-                format!("; the server keeps the sessions of {clients} for {grace} (--link-grace)")
-            });
-            let (the_link, has) = (the_link(&names), has(names.count()));
-            let reason = Code::LinkAway
-                .says(format!("{the_link} of {names}{addr}{with} {has} been away for {away}{why}{keeps}"))
-                .misses(Place::Pod, &names, Sighting::at(Presence::Away, since));
-            Finding::new(reason, only.map_or_else(String::new, |link| link.name.clone()), since)
-        };
-        self.away.chunks(each).map(finding).collect()
-    }
-
-    /// Links that were away for too long, each with its clients, and since when: what has come together is
-    /// told together.
-    fn lost(&self, lost: &[(String, usize, Timestamp)]) -> Option<Finding> {
-        let since = lost.first()?.2;
-        let links = Names::of(lost.iter().map(|(name, ..)| name.clone()));
-        let clients: usize = lost.iter().map(|(_, clients, _)| clients).sum();
-        let about = format!("lost {links}");
-        let (the_link, grace) = (the_link(&links), Elapsed(self.grace));
-        let was = if links.count() == 1 { "was" } else { "were" };
-        let gone = counted(clients, "client is", "clients are");
-        let reason = Code::LinkAway
-            .says(format!(
-                "{the_link} of {links} {was} away for longer than {grace} (--link-grace): {gone} disconnected"
-            ))
-            .severe(Severity::Error)
-            .look_at(
-                "look at those nodes: are they gone, or their network? A longer --link-grace rides out \
-                 longer breaks",
-            )
-            .misses(Place::Pod, &links, Sighting::at(Presence::Unreachable, since));
-        Some(Finding::new(reason, about, since))
-    }
-}
-
-fn namesake(name: String, from: IpAddr, other: IpAddr, at: Timestamp) -> Finding {
-    let reason = Code::JoinRefused
-        .says(format!(
-            "a relay named {name} at {from} was turned away: another of that name, at {other}, is connected"
-        ))
-        .look_at(
-            "stop the pod that should not be there, or give each relay a name of its own: --name (rallypoint \
-             relay), else POD_NAME and POD_UID. It tries again, and its command waits meanwhile",
-        )
-        .held(&Names::of([name.clone()]));
-    Finding::new(reason, name, at)
 }
 
 /// Whether it is the relay of this pod: more may follow the pod's name.

@@ -13,4 +13,4 @@ pub(crate) use self::limits::{MISSING_SHOWN, MOST_NODES, SETTLE};
 pub(crate) use self::memory::Room;
 pub(crate) use self::node::{Membership, NodeId, TrackedNode};
 pub(crate) use self::tracked::TrackedRun;
-pub(crate) use self::world::{MOST_RANKS, Meeting, RankInfo, with_pid};
+pub(crate) use self::world::{Meeting, RankInfo, with_pid};

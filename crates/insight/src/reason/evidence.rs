@@ -46,6 +46,11 @@ impl Finding {
         Self { reason: reason.into(), about: about.into(), since, round: None, evidence: Vec::new() }
     }
 
+    /// What tells one round from the next.
+    pub(crate) fn of_round(reason: Reason, round: u64, since: Timestamp) -> Self {
+        Self::new(reason, format!("round {round}"), since)
+    }
+
     pub(crate) fn in_round(self, round: Option<u64>) -> Self {
         Self { round: round.or(self.round), ..self }
     }

@@ -54,10 +54,6 @@ pub(crate) fn all(n: u32, unit: &str) -> String {
     if n == 2 { format!("both {unit}") } else { format!("all {n} {unit}") }
 }
 
-pub(crate) fn the_link(links: &Names) -> &'static str {
-    if links.count() == 1 { "the link" } else { "the links" }
-}
-
 /// How often one of them has ended by now, if that is a loop.
 pub(crate) fn in_a_loop(times: u32) -> String {
     /// A rank that has ended so often before all have met is in a loop.

@@ -4,12 +4,13 @@ use crate::epoch::{Epoch, rounded};
 use crate::facts::links::Links;
 use crate::facts::missing::{count_of_missing, joined, lost};
 use crate::facts::plan::Plan;
-use crate::facts::run::{MOST_NODES, MOST_RANKS, Membership, NodeId, RankInfo, TrackedNode, TrackedRun};
+use crate::facts::run::{MOST_NODES, Membership, NodeId, RankInfo, TrackedNode, TrackedRun};
 use crate::jobs::Jobs;
 use crate::report::log::Headline;
 use rallypoint_api::{
     self as api, ExitCounts, NodeCounts, NodeState, Rank, RankCounts, RankGrid, RunKind, RunSummary,
 };
+use rallypoint_protocol::addresses::MOST_RANKS;
 use rallypoint_protocol::ids::count;
 use rallypoint_rendezvous::gate::{GateSnapshot, KnownPod};
 

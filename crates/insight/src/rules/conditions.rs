@@ -1,16 +1,17 @@
 //! What holds in one run as time goes by, apart from what its waits show.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use crate::facts::links::Links;
 use crate::facts::missing::{missing, turned_away};
 use crate::facts::plan::Plan;
-use crate::facts::run::{Meeting, Membership, TrackedNode, TrackedRun, with_pid};
-use crate::reason::presence::{AGENT, ANNOUNCED, FROZEN, GONE, Place, Presence, Sighting};
+use crate::facts::run::{Membership, TrackedNode, TrackedRun};
+use crate::reason::presence::{AGENT, ANNOUNCED, GONE, Place, Presence, Sighting};
 use crate::reason::words::{are, have_waited, if_any, if_some, says_who, waits_since};
-use crate::reason::{Code, Evidence, Finding, Hold, Names, Reason};
+use crate::reason::{Code, Finding, Hold, Names, Reason};
 use crate::rules::addresses::unreachable;
+use crate::rules::ends::at_exit;
+use crate::rules::losses::{ranks_ended, ranks_missing};
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState, Missing, TurnedAway};
@@ -57,7 +58,7 @@ fn store_closed(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
             "nothing, if the ranks go on and need no store any more; else start all agents of the job again, \
              together: the next round has a store of its own",
         );
-    Some(of_round(run, reason, since))
+    Some(Finding::of_round(reason, run.round.number, since))
 }
 
 /// Nodes that wait beside a complete round, or for the next one while some members have not left this one. A
@@ -118,11 +119,6 @@ fn left_over(
 const GET_A_PLACE: &str = "they get the places of those that are gone when torch has taken these out of the \
                            round, 15 s after their last heartbeats";
 
-/// What tells one round from the next.
-fn of_round(run: &TrackedRun, reason: Reason, since: Timestamp) -> Finding {
-    Finding::new(reason, format!("round {}", run.round.number), since)
-}
-
 fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Option<Finding> {
     let is_joining = run.state == RunState::Joining && run.has_agents();
     // What a reset of the store has dropped is waited for, and said with that.
@@ -149,7 +145,7 @@ fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Opti
         _ => return None,
     };
     let joins = there().map(|node| node.evidence(Seen::Joined, None, node.membership_since));
-    Some(of_round(run, reason, since).seen(joins))
+    Some(Finding::of_round(reason, run.round.number, since).seen(joins))
 }
 
 /// c10d: as many nodes have joined as should be enough, and the round is not complete after so long.
@@ -195,165 +191,7 @@ fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timest
         .held(&left_over)
         .joined(Place::Node, formed, Some(expected))
         .from(Some(from));
-    Some(of_round(run, reason, since))
-}
-
-/// Some nodes have finished, and others have not.
-pub(crate) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option<Finding> {
-    let round = &run.round;
-    let since = round.exit_since.filter(|_| round.exit_done.is_none())?;
-    // Agents of a native run tell the rendezvous when they have passed it.
-    if run.native.is_some() && round.group.is_some_and(|group| round.exit.len() >= group as usize) {
-        return None;
-    }
-    // Torch has taken these out of the round, and waits for them all the same.
-    let is_of_round = |node: &&TrackedNode| {
-        node.rank.is_some() && round.completed.is_some_and(|completed| node.last_seen() >= completed)
-    };
-    let former = run.former().filter(is_of_round);
-    let lost = run.participants().chain(former).filter(|node| node.is_lost());
-    let is_away = |node: &TrackedNode| node.peer.is_some_and(|peer| links.is_away(peer));
-    let last = |node: &TrackedNode| match node.gone_as() {
-        Some(gone) => gone,
-        None if node.is_not_back() => Presence::NotBack.into(),
-        None if node.is_unheard || is_away(node) => Presence::Silent.into(),
-        None => Presence::Connected.into(),
-    };
-    let taken_out = run.lingering().filter(|node| node.is_silent());
-    let running = run.still_running().filter(|node| !node.is_lost());
-    let seen = lost.chain(running).map(|node| (node, last(node)));
-    let taken_out = taken_out.map(|node| (node, Sighting::at(Presence::TakenOut, node.last_heartbeat)));
-    let absent: Vec<_> = seen.chain(taken_out).collect();
-    let (arrived, nodes, waited) = (count(round.exit.len()), run.exit_size(), Elapsed(now.since(since)));
-    let have = Place::Node.have(arrived, nodes);
-    let up_to = if arrived > 1 { "up to " } else { "" };
-    // What had arrived before a restart of the server may not be counted.
-    let nobody_lacks = absent.is_empty() && !run.misses_exits() && nodes.is_none_or(|nodes| arrived >= nodes);
-    let is_well = |seen: &Sighting| matches!(seen.presence, Presence::Connected | Presence::NotBack);
-    let are_well = absent.iter().all(|(_, seen)| is_well(seen));
-    let is_note = are_well && !nobody_lacks && waited.0 < LONG_AT_EXIT;
-    let reason = Code::ExitBarrier
-        .says(format!("{have} finished and waited {up_to}{waited} at the exit barrier"))
-        .severe(if is_note { Severity::Info } else { Severity::Warning })
-        .joined(Place::Node, arrived, nodes)
-        .lacks_each(Place::Node, absent.iter().map(|(node, seen)| (node.label(), seen.clone())))
-        .when(!are_well, |reason| reason.look_at(FROZEN))
-        .when(absent.iter().any(|(_, seen)| seen.presence == Presence::Closed), |reason| reason.look_at(GONE))
-        .when(nobody_lacks, |reason| {
-            reason.then("; no other node is known").look_at(
-                "one of them counts on more nodes than have come: start every node with the same --nnodes; \
-                 agents wait for the others up to 300 s, and end then",
-            )
-        });
-    let seen = absent.into_iter().map(|(node, Sighting { presence, at, .. })| {
-        let (seen, at) = match presence {
-            Presence::Closed => (Seen::Closed, at),
-            Presence::TakenOut => (Seen::Heard, at),
-            _ => (Seen::Joined, None),
-        };
-        node.evidence(seen, None, at.unwrap_or(node.joined))
-    });
-    Some(of_round(run, reason, since).seen(seen))
-}
-
-/// Nodes that evaluate in the end may well let others wait at the exit barrier for less than this.
-const LONG_AT_EXIT: Duration = Duration::from_mins(2);
-
-/// Worker processes have ended while others of their meeting go on. Where there are agents, these have done
-/// nothing about it: they end the round, or themselves, when a process has failed. That an agent has died, or
-/// is not heard from, is said of that.
-fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Vec<Finding> {
-    if run.native.as_ref().is_some_and(|native| native.is_unheard) {
-        return Vec::new();
-    }
-    let began = match (run.has_agents(), run.state, run.round.completed) {
-        (false, ..) => Timestamp::default(),
-        (true, RunState::Running, Some(completed)) if run.lost().next().is_none() => completed,
-        (true, ..) => return Vec::new(),
-    };
-    let meetings = run.world.meetings();
-    let met = meetings.iter().filter_map(|meeting| Some((meeting, meeting.met.filter(|met| *met >= began)?)));
-    let found = met.map(|(meeting, met)| {
-        let ended = meeting.ended_ranks().map(|(rank, info, at)| {
-            let closed = info.closed(rank, at);
-            let who = if meetings.len() > 1 { with_pid(closed.who, closed.pid) } else { closed.who };
-            Evidence { who, ..closed }
-        });
-        // Whether those are connected whose links are away is not known.
-        let mut there = meeting.live().filter(|(_, info)| !links.is_away(info.peer));
-        let few: Vec<_> = there.by_ref().take(FEW_LEFT).map(|(rank, info)| info.label(rank)).collect();
-        let left = Names { shown: few, more: there.count(), range: None };
-        have_ended(of_meeting(meeting), ended.collect(), &left, Some(met), now)
-    });
-    let unnamed = run.ended_unnamed().into_iter();
-    let unnamed = unnamed.map(|closed| Evidence { who: run.process_label(closed), ..closed.clone() });
-    let left = Names { more: run.world.processes() as usize, ..Names::default() };
-    let unnamed = have_ended("unnamed".to_owned(), unnamed.collect(), &left, None, now);
-    found.chain([unnamed]).flatten().collect()
-}
-
-/// So many that are left are named.
-const FEW_LEFT: usize = 3;
-
-/// The connections of these have closed, and those that are `left` go on, who had `met` with them.
-fn have_ended(
-    about: String,
-    mut ended: Vec<Evidence>,
-    left: &Names,
-    met: Option<Timestamp>,
-    now: Timestamp,
-) -> Option<Finding> {
-    ended.sort_by_key(|closed| closed.at);
-    let since = ended.first().filter(|_| left.count() > 0)?.at;
-    let ranks = Names::of(ended.iter().map(|closed| closed.who.clone()));
-    // A program may go on without its process group.
-    let closed = match ranks.count() {
-        1 => "closed its connection",
-        _ => "closed their connections, the first of them",
-    };
-    let after = if_some(met, |met| {
-        format!(", {} after all had published their addresses,", Elapsed(since.since(met)))
-    });
-    let (ago, are, all) = (Elapsed(now.since(since)), are(left.count()), count(left.count()));
-    let there = if left.more == 0 { left.to_string() } else { Place::Process.count(all) };
-    let mut reason = Code::RanksEnded
-        .says(format!("{ranks} {closed} {ago} ago{after} while {there} {are} still connected"))
-        .joined(Place::Rank, all, None)
-        .misses(Place::Rank, &ranks, Sighting::at(Presence::Closed, since));
-    reason.ended = ranks.count();
-    Some(Finding::new(reason, about, since).seen(ended))
-}
-
-/// The id is there by which all ranks of a round meet with NCCL, and some have not asked for it. The others
-/// wait for them inside NCCL.
-fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
-    let (came, world_size, missing, since) =
-        run.came_for_nccl_id().filter(|_| run.state == RunState::Running)?;
-    let beside = run.world.beside_group();
-    let reason = Code::Waiting
-        .says(format!(
-            "{} come for the NCCL id, which rank 0 published {} ago",
-            Place::Rank.have(came, world_size),
-            Elapsed(now.since(since))
-        ))
-        .look_at(
-            "look at the processes of the missing ranks: are they still importing or loading, have they \
-             ended, or gone another way than the others? Those wait for them inside NCCL, which tells the \
-             store nothing",
-        )
-        .joined(Place::Rank, came, world_size)
-        .lacks("missing", Place::Rank, &missing, Presence::Unknown)
-        .may_be("connected, and not asking for it", beside.clone())
-        // Who is beside a job whose number nobody has told may be none of it.
-        .when(world_size.is_none(), |reason| reason.severe(Severity::Info));
-    let wrote = run.nccl_root().map(|root| root.wrote.clone());
-    let lacks_some = world_size.map_or(!beside.is_empty(), |size| came < size);
-    lacks_some.then(|| of_round(run, reason, since).seen(wrote))
-}
-
-/// What tells one meeting from another.
-pub(crate) fn of_meeting(meeting: &Meeting) -> String {
-    if meeting.number == 0 { String::new() } else { format!("meeting {}", meeting.number) }
+    Some(Finding::of_round(reason, run.round.number, since))
 }
 
 /// What the gate shows, whether the run has traffic or not.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::lab::{Lab, PORT, announcement, gloo};
+use super::lab::{Lab, PORT, announcement};
 use super::stories::{Stage as _, stories};
 use crate::Settings;
 use rallypoint_api::RunState;
@@ -349,21 +349,6 @@ fn a_wait_that_begins_or_ends_changes_the_run() {
     assert_eq!(version(&lab), waits, "it goes on");
     lab.play("get 1 pg/cpu//0/1; pass 2");
     assert!(version(&lab) > waits);
-}
-
-#[test]
-fn a_gloo_address_tells_host_and_world_size() {
-    use crate::adapters::gloo::{GlooAddress, read_gloo};
-    for (host, world) in [("node2", 4_usize), ("a", 1), ("worker-0.train.svc", 4096)] {
-        let read = GlooAddress { host: Some(host.into()), size: Some(world as u32), listens: None };
-        assert_eq!(read_gloo(&gloo(host, world)), read);
-    }
-    for nonsense in [&b""[..], b"1234567", &[0xff; 64], &[0; 189]] {
-        assert_eq!(read_gloo(nonsense), GlooAddress::default(), "{nonsense:?}");
-    }
-    let mut odd = gloo("node2", 4);
-    odd.push(0);
-    assert_eq!(read_gloo(&odd).size, None);
 }
 
 #[test]

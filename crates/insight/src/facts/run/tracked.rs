@@ -290,6 +290,11 @@ impl TrackedRun {
         }
     }
 
+    /// The writer of the state, as a node where it is one.
+    pub(crate) fn name_of(&self, conn: ConnId, wrote: &Evidence) -> String {
+        self.node_of(conn).map_or_else(|| wrote.who.clone(), TrackedNode::label)
+    }
+
     /// The address of a node of the round, if no other one has it.
     pub(crate) fn address_of(&self, node: &TrackedNode) -> Option<IpAddr> {
         let ip = node.peer?.ip();

@@ -21,10 +21,10 @@ use crate::facts::run::world::meeting::Leaving;
 pub(crate) use crate::facts::run::world::meeting::{Lost, Meeting};
 pub(crate) use crate::facts::run::world::rank::{RankInfo, with_pid};
 use crate::reason::words::are;
-use crate::reason::{Code, Evidence, Finding, Names, Reason};
+use crate::reason::{Code, Evidence, Finding, Names};
+use rallypoint_protocol::addresses::MOST_RANKS;
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count, counted};
 
-pub(crate) const MOST_RANKS: u32 = 131_072;
 const MOST_MEETINGS: usize = 16;
 
 /// The ranks of one attempt.
@@ -92,6 +92,17 @@ impl Closings {
 struct Differ {
     due: Timestamp,
     is_told: bool,
+}
+
+/// Processes that had met, and have all ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) at: Timestamp,
+    pub(crate) processes: u32,
+    /// For how long they had been there, or had met.
+    pub(crate) ran: Elapsed,
+    /// What ended before all others, and how long before the last one.
+    pub(crate) first: Option<(String, Elapsed)>,
 }
 
 /// The process that published an NCCL id.
@@ -361,9 +372,8 @@ impl World {
         was_last && self.is_unnamed()
     }
 
-    /// Looks which meetings have ended. Returns what is said of those that had met and ended while others
-    /// are there, and when they did.
-    pub(crate) fn settle(&mut self) -> Vec<(Timestamp, Reason)> {
+    /// Looks which meetings have ended. Returns those that had met and ended while others are there.
+    pub(crate) fn settle(&mut self) -> Vec<Ended> {
         self.meetings.iter_mut().for_each(Meeting::return_to_before);
         let mut told = Vec::new();
         if self.meetings.len() > 1 {
@@ -381,8 +391,8 @@ impl World {
             for ended in self.meetings.extract_if(.., over).collect::<Vec<_>>() {
                 if let (Some(met), Some(at)) = (ended.met, ended.all_gone()) {
                     let met = ended.first_met.unwrap_or(met);
-                    let (ranks, first) = (count(ended.ranks.len()), ended.first_to_end());
-                    told.push((at, Reason::all_ended(ranks, Elapsed(at.since(met)), first)));
+                    let (processes, first) = (count(ended.ranks.len()), ended.first_to_end());
+                    told.push(Ended { at, processes, ran: Elapsed(at.since(met)), first });
                     self.past = Some(ended);
                 } else if let Some(gathering) = self.meetings.iter_mut().find(|meeting| meeting.met.is_none())
                 {

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Display, Formatter};
 
-use crate::adapters::gloo::read_gloo;
 use crate::facts::run::{Meeting, RunKey, TrackedRun};
 use crate::facts::store::{Beside, Client, Passed, Poll, Waiting, process};
 use crate::facts::wanted::{BARRIER, ExpectedWriter, store_barrier, wanted};
@@ -13,6 +12,7 @@ use crate::reason::rules::RESET;
 use crate::reason::words::{SLIP, has, have_waited, if_some};
 use crate::reason::{Code, Finding, Names, Reason};
 use crate::rules::waiting::{NOT_REACHED, in_group};
+use rallypoint_protocol::addresses::read_gloo;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{KeyPattern, below_own_prefix, classify, is_asked_for, published_by};
 use rallypoint_store::KeyPast;

@@ -6,7 +6,7 @@ use crate::identity::processes::Graph;
 use crate::identity::sighting::Found;
 use crate::reason::Names;
 use crate::reason::presence::{But, Presence, Sighting};
-use crate::rules::conditions::at_exit;
+use crate::rules::ends::at_exit;
 use rallypoint_protocol::ids::ConnId;
 use rallypoint_store::Counted;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 
-use crate::facts::run::world::MOST_RANKS;
 use crate::reason::Evidence;
+use rallypoint_protocol::addresses::MOST_RANKS;
 use rallypoint_protocol::ids::ConnId;
 
 /// The address and the process id. Containers may share both.
