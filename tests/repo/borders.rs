@@ -80,6 +80,27 @@ fn what_is_given_its_inputs_reads_none() {
     }
 }
 
+/// The rooms of insight: what says something only reads the facts, and what changes them says nothing.
+#[test]
+fn rules_change_no_fact_and_adapters_say_nothing() {
+    const FACTS: [&str; 7] =
+        ["Jobs", "Links", "Meeting", "StoreWatch", "TrackedNode", "TrackedRun", "World"];
+    let src = Path::new(ROOT).join("crates/insight/src");
+    let mut seen = BTreeSet::new();
+    for (name, code) in code_below(&src, &src) {
+        let room = name.split('/').next().expect("a room").to_owned();
+        let strange: Vec<String> = match room.as_str() {
+            "rules" | "report" => FACTS.map(|fact| format!("&mut {fact}")).into(),
+            "adapters" | "facts" | "identity" => vec!["Code::".into()],
+            _ => continue,
+        };
+        let found: Vec<_> = strange.iter().filter(|what| !after(&code, what).is_empty()).collect();
+        assert!(found.is_empty(), "insight's {name} has {found:?}");
+        seen.insert(room);
+    }
+    assert_eq!(seen.len(), 5, "{seen:?}");
+}
+
 /// The graph as the architecture shows it, without edges that follow from others.
 fn graph() -> String {
     let crates = crates();

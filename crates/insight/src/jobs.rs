@@ -1,5 +1,6 @@
 //! What is known: the stores, the runs that their traffic shows, and what was said about runs from outside.
 
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use crate::Settings;
 use crate::facts::links::Links;
 use crate::facts::plan::{Plan, Plans};
 use crate::facts::run::{Room, RunKey, TrackedRun, with_pid};
-use crate::facts::store::{Claim, ForeignClients, StoreOwner, StoreWatch};
+use crate::facts::store::{Claim, Client, ForeignClients, StoreOwner, StoreWatch};
 use crate::identity::processes::Graph;
 use crate::report::told::Told;
 use crate::totals::Totals;
@@ -110,7 +111,15 @@ impl Jobs {
 
     pub(crate) fn graph(&self, port: u16, now: Timestamp) -> Option<Graph<'_>> {
         let store = self.stores.get(&port)?;
-        Some(Graph::new(store, &self.runs, &self.links, &self.plans, self.awake_since, now))
+        let Self { runs, links, plans, awake_since, .. } = self;
+        let (processes, counted, idle) = (OnceCell::new(), OnceCell::new(), RefCell::default());
+        Some(Graph { store, runs, links, plans, awake_since: *awake_since, now, processes, counted, idle })
+    }
+
+    /// Whether a connection's link is away.
+    pub(crate) fn is_away(&self, port: u16, conn: ConnId) -> bool {
+        let client = self.stores.get(&port).and_then(|store| store.clients.get(&conn));
+        client.is_some_and(|client| self.links.is_away(client.peer))
     }
 
     /// The name of a connection, for people.
@@ -205,5 +214,28 @@ impl Jobs {
             memory = memory.saturating_sub(before).saturating_add(after);
         }
         memory
+    }
+}
+
+/// What is known, and where and when something was observed.
+pub(crate) struct Fold<'i> {
+    pub(crate) jobs: &'i mut Jobs,
+    pub(crate) told: &'i mut Told,
+    /// The store's port.
+    pub(crate) port: u16,
+    pub(crate) at: Timestamp,
+}
+
+impl Fold<'_> {
+    pub(crate) fn client(&mut self, conn: ConnId) -> Option<&mut Client> {
+        self.jobs.store(self.port).clients.get_mut(&conn)
+    }
+
+    pub(crate) fn key_of(&mut self, run_id: &[u8]) -> RunKey {
+        self.jobs.store(self.port).key_of(&RunId::new(run_id))
+    }
+
+    pub(crate) fn run_mut(&mut self, key: &RunKey, kind: RunKind) -> Option<&mut TrackedRun> {
+        self.jobs.run_mut(self.told, key, kind, self.at)
     }
 }

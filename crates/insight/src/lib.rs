@@ -36,28 +36,27 @@ use std::time::Duration;
 
 use crate::adapters::gate;
 use crate::adapters::journal::Pasts;
-use crate::adapters::store::Fold;
 use crate::epoch::Epoch;
 use crate::facts::run::{RunKey, TrackedRun};
 use crate::facts::store::Foreign;
-use crate::jobs::Jobs;
+use crate::identity::roles;
+use crate::jobs::{Fold, Jobs};
 use crate::look::Look;
-use crate::report::documents::{self, Documents};
+use crate::report::documents;
 use crate::report::told::Told;
-use rallypoint_api::{LinkCounts, Run, RunKind, RunList, WaitList};
+use rallypoint_api::{LinkCounts, RunKind};
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 use rallypoint_rendezvous::barrier::OpenBarrier;
 use rallypoint_rendezvous::gate::GateSnapshot;
 use rallypoint_rendezvous::{Fact, RunSnapshot};
 use rallypoint_store::{Observed, WaitView};
 
-pub use crate::adapters::journal::PastRow;
-pub use crate::adapters::past::Past;
+pub use crate::adapters::journal::{Past, PastRow};
 pub use crate::facts::links::{AwayLink, LinkEvent, LinkNews};
 pub use crate::facts::plan::Expectation;
 pub use crate::facts::store::StoreOwner;
 pub use crate::reason::{Code, RULES, Rule};
-pub use crate::report::documents::RunFigures;
+pub use crate::report::documents::{Documents, RunFigures};
 pub use crate::report::log::Change;
 pub use crate::totals::{JOIN_BUCKETS, RoundEnds, Totals};
 
@@ -233,7 +232,7 @@ impl Insight {
         let run = self.jobs.runs.entry(RunKey::Id(snapshot.run_id.clone())).or_insert_with_key(new);
         if run.native.is_none() {
             // It takes the place of its announcements: what was said of its pods stays.
-            *run = new(&run.key).in_place_of(run);
+            *run = TrackedRun { version: run.version, ..new(&run.key) };
         }
         run.fold_native(snapshot, store);
         run.touch();
@@ -317,14 +316,12 @@ impl Insight {
         let epoch = Epoch(settings.epoch);
         jobs.look(now);
         let mut look = Look { jobs, told, explain_after: settings.explain_after, epoch, now };
-        look.decide_roles();
-        look.match_agents();
+        roles::decide_roles(look.jobs, look.told, now);
+        roles::match_agents(look.jobs);
         gate::show(look.jobs, look.told, now);
         pasts.recall(&mut look.jobs.runs, epoch, now);
         look.pass_time();
-        look.tell_given_up();
-        look.tell_clashes();
-        look.tell_passed();
+        look.tell_of_stores();
         let is_due = looked.is_none_or(|looked| now.since(looked) >= LOOK_EVERY);
         if std::mem::take(waits_told) || is_due {
             *looked = Some(now);
@@ -353,34 +350,8 @@ impl Insight {
         documents::finished(&self.jobs, run_id)
     }
 
-    fn documents(&self, now: Timestamp) -> Documents<'_> {
+    /// The documents of the API and what the metrics show, as they are now.
+    pub fn documents(&self, now: Timestamp) -> Documents<'_> {
         Documents { jobs: &self.jobs, log: &self.told.log, epoch: Epoch(self.settings.epoch), now }
-    }
-
-    /// `GET /api/v1/runs`, where the stores have so many connections.
-    pub fn list(&self, connections: usize, now: Timestamp) -> RunList {
-        self.documents(now).list(connections)
-    }
-
-    /// What the metrics show of each run.
-    pub fn figures(&self, now: Timestamp) -> Vec<RunFigures> {
-        self.documents(now).figures()
-    }
-
-    /// `GET /api/v1/runs/{run_id}`. Where runs of several stores have this id, the one that is not over and
-    /// came last, unless a store or a kind is named.
-    pub fn run(
-        &self,
-        run_id: &str,
-        store: Option<u16>,
-        kind: Option<RunKind>,
-        now: Timestamp,
-    ) -> Option<Run> {
-        self.documents(now).run(run_id, store, kind)
-    }
-
-    /// `GET /api/v1/waits`: the waits as the stores show them at this moment, each with what is known of it.
-    pub fn explain_waits(&self, total: usize, waits: Vec<(u16, WaitView)>, now: Timestamp) -> WaitList {
-        self.documents(now).waits(total, waits)
     }
 }

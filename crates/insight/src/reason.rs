@@ -7,20 +7,22 @@
 
 mod evidence;
 mod names;
-pub(crate) mod presence;
-pub(crate) mod rules;
+mod presence;
+mod rules;
 pub(crate) mod words;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+pub(crate) use self::evidence::{Evidence, Finding};
+pub(crate) use self::names::Names;
+pub(crate) use self::presence::{
+    AGENT, ANNOUNCED, But, CUT_OFF, FROZEN, GONE, NODE, Place, Presence, SAME_WORLD_SIZE, Sighting, Waits,
+};
+pub use self::rules::{Code, RULES, Rule};
+pub(crate) use self::rules::{Hold, RESET};
 use crate::epoch::Epoch;
-pub(crate) use crate::reason::evidence::{Evidence, Finding};
-pub(crate) use crate::reason::names::Names;
-use crate::reason::presence::{Place, Presence, Sighting, Waits};
-pub(crate) use crate::reason::rules::Hold;
-pub use crate::reason::rules::{Code, RULES, Rule};
 use crate::totals::Tally;
 use rallypoint_api::{Certainty, ExpectedFrom, Severity};
 
@@ -205,15 +207,6 @@ impl Reason {
     /// A key is there that differs by a slip from the one that is waited for.
     pub(crate) fn exists(self, similar: Option<String>) -> Self {
         self.then(&words::if_some(similar, |key| format!("; `{key}` exists")))
-    }
-
-    /// Live processes claim one place. `others`: more such places, each with the processes that claim it.
-    pub(crate) fn claimed(what: &str, all: &Names, others: &Names) -> Self {
-        let n = if all.count() == 2 { "two".to_owned() } else { all.count().to_string() };
-        Code::DuplicateRank
-            .says(format!("{n} live processes have claimed {what}: {all}"))
-            .and("the same is so of", others)
-            .held(all)
     }
 
     /// Whether it is a wait: reported only when it has lasted, and again with growing pauses.

@@ -72,6 +72,22 @@ impl KeyPattern<'_> {
     }
 }
 
+impl<'k> KeyPattern<'k> {
+    /// The run, the round and the part of a key of a rendezvous. A static run has no rounds.
+    pub fn of_rendezvous(&self) -> Option<(&'k [u8], Option<u32>, RendezvousPart)> {
+        match *self {
+            Self::Rendezvous { run_id, round, part } => Some((run_id, round, part)),
+            Self::Address(address) if address.kind == AddressKind::AssignedRanks => {
+                Some((address.run_id?, None, RendezvousPart::AssignedRanks(address.node_rank())))
+            }
+            Self::Address(address) => {
+                Some((address.run_id?, None, RendezvousPart::RoleInfo(address.node_rank())))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// A key that holds an address, or something like one: its writer, and the writer's group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address<'k> {

@@ -279,7 +279,7 @@ impl Watch {
     /// All runs.
     pub fn list(&self) -> RunList {
         let connections = self.stores.connections();
-        self.with_insight(|insight, now| insight.list(connections, now))
+        self.with_insight(|insight, now| insight.documents(now).list(connections))
     }
 
     /// One run with all its details.
@@ -290,7 +290,7 @@ impl Watch {
         if let Some((snapshot, _)) = native {
             state.insight.refresh_native(&snapshot);
         }
-        state.insight.run(run_id, store, kind, now)
+        state.insight.documents(now).run(run_id, store, kind)
     }
 
     /// An operator says how many nodes to expect of a run. Returns the effect, in words, if the run is a
@@ -498,7 +498,7 @@ impl Watch {
             return None;
         }
         let events = self.events.subscribe();
-        let list = seen(state.insight.list(self.stores.connections(), now));
+        let list = seen(state.insight.documents(now).list(self.stores.connections()));
         let snapshot = Snapshot { list, version: env!("CARGO_PKG_VERSION").to_owned() };
         let data = serde_json::to_string(&snapshot).unwrap_or_default().into();
         Some((Event { id: state.last_id, name: "snapshot", data, of: EventOf::Server }, events))

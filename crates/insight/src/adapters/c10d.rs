@@ -3,13 +3,9 @@
 use std::collections::HashMap;
 
 use crate::facts::plan::Plan;
-use crate::facts::run::TrackedRun;
-use crate::facts::run::memory::Room;
-use crate::facts::run::node::{Membership, NodeId, Sign, TrackedNode};
-use crate::facts::run::round::Dying;
-use crate::reason::presence::Place;
-use crate::reason::{Code, Evidence, Finding, Names};
-use crate::rules::{ends, losses, starts};
+use crate::facts::run::{Dying, Membership, NodeId, Room, Sign, TrackedNode, TrackedRun};
+use crate::reason::{Evidence, Names};
+use crate::rules::{contradictions, ends, losses, starts};
 use rallypoint_protocol::ids::{ConnId, Timestamp, count};
 use rallypoint_protocol::rendezvous_state::{Node as Desc, RendezvousState, UtcMicros};
 
@@ -96,8 +92,7 @@ impl TrackedRun {
         self.keep_beside(&mut is_listed, conn, participants);
         let removed = self.let_go_of_unlisted(&was_in, &is_listed, conn, (round_before, now));
         let removed: Vec<&TrackedNode> = removed.iter().map(|&at| &self.life.nodes[at]).collect();
-        let removed = losses::taken_out(self, &removed, round_before, conn, wrote);
-        removed.into_iter().for_each(|removed| self.found(removed));
+        self.found(losses::taken_out(self, &removed, round_before, conn, wrote));
     }
 
     /// The live agent that has written as the node of `conn` before, and that node's id.
@@ -203,17 +198,8 @@ impl TrackedRun {
     fn tell_other_number(&mut self, waiting: &[usize], group: u32, wrote: &Evidence) {
         let Some(other) = self.round.filled_by.clone().filter(|_| !waiting.is_empty()) else { return };
         let newcomers = Names::of(waiting.iter().map(|&at| self.life.nodes[at].told()));
-        let about = newcomers.to_string();
         self.life.asks_for_more = Some(newcomers.clone());
-        let asks = if newcomers.count() == 1 { "asks" } else { "ask" };
-        let reason = Code::NnodesDiffer
-            .says(format!(
-                "{newcomers} came to a complete round of {} and {asks} for more, while {other} asks for no \
-                 more: their --nnodes differ",
-                Place::Node.count(group)
-            ))
-            .held(&newcomers);
-        self.found(Finding::new(reason, about, wrote.at).seen([wrote.clone()]));
+        self.found(contradictions::other_number(&newcomers, &other, group, wrote));
     }
 
     /// A node that asks for fewer nodes than the round has takes itself out of the list of those that are too
@@ -280,8 +266,7 @@ impl TrackedRun {
         let last = last.or_else(|| self.participants().max_by_key(|node| node.joined));
         let Some(last) = last else { return };
         let dead: Vec<_> = self.participants().filter(|node| node.is_dead() && !node.is_cut_off).collect();
-        let complete = starts::round_complete(self, self.members(), last, &dead, now);
-        self.found(complete);
+        self.found(starts::round_complete(self, self.members(), last, &dead, now));
     }
 
     fn close(&mut self, conn: ConnId, wrote: &Evidence, plan: &Plan) {
@@ -293,7 +278,6 @@ impl TrackedRun {
             return;
         }
         let wrote = Evidence { who: by, ..wrote.clone() };
-        let closed = ends::closed(self, conn, wrote, plan);
-        self.found(closed);
+        self.found(ends::closed(self, conn, wrote, plan));
     }
 }

@@ -1,18 +1,14 @@
 //! The static rendezvous: nodes with fixed ranks, known by the role exchange of each attempt.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::facts::plan::Plan;
-use crate::facts::run::TrackedRun;
-use crate::facts::run::limits::{MOST_NODES, SETTLE};
-use crate::facts::run::memory::Room;
-use crate::facts::run::node::{Membership, NodeId, TrackedNode};
-use crate::facts::run::round::{AssignedRanks, Restarting, RoundFacts};
-use crate::reason::presence::Place;
-use crate::reason::{Code, Finding};
-use crate::rules::starts;
-use rallypoint_api::{RunKind, Seen, Severity};
+use crate::facts::run::{
+    Agent, AssignedRanks, MOST_NODES, Membership, NodeId, Restarting, Room, RoundFacts, SETTLE, TrackedNode,
+    TrackedRun,
+};
+use crate::rules::{contradictions, starts};
+use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
 /// What node rank 0 waits for shows how many nodes it counts on, and is seen within two seconds.
@@ -23,8 +19,7 @@ impl TrackedRun {
     pub(crate) fn static_role(
         &mut self,
         rank: u32,
-        conn: ConnId,
-        (peer, pid): (SocketAddr, Option<u32>),
+        (conn, peer, pid): Agent,
         now: Timestamp,
         plan: &Plan,
         room: &mut Room,
@@ -132,8 +127,7 @@ impl TrackedRun {
         let is_due =
             |it: &mut Restarting| it.nodes.first().is_some_and(|first| now.since(first.at) >= SETTLE);
         let restarting = self.life.restarting.take_if(is_due);
-        let finding = restarting.map(|restarting| starts::restarted(restarting, now));
-        finding.into_iter().for_each(|finding| self.found(finding));
+        self.found(restarting.map(|restarting| starts::restarted(restarting, now)));
     }
 
     /// A node has come that is none of the run: a copy, or one of another backend.
@@ -308,16 +302,7 @@ impl TrackedRun {
         let settled = self.round.beyond.extract_if(.., |_, since| now.since(*since) >= COUNTED_WITHIN);
         for (rank, since) in settled.filter(|_| !is_of_other).collect::<Vec<_>>() {
             let Some(node) = self.nodes().find(|node| node.rank == Some(rank)) else { continue };
-            let joined = node.evidence(Seen::Joined, None, node.joined);
-            let counts_on = Place::Node.count(nodes);
-            let reason = Code::JoinRefused
-                .says(format!("{} came as node rank {rank}, but rank 0 counts on {counts_on}", node.label()))
-                .severe(Severity::Error)
-                .look_at(
-                    "start every node with the same --nnodes and a --node-rank below it: they begin at 0",
-                );
-            let about = format!("node {rank} {since:?}");
-            self.found(Finding::new(reason, about, since).seen([joined]));
+            self.found(contradictions::beyond(node, rank, nodes, since));
         }
     }
 
@@ -348,7 +333,6 @@ impl TrackedRun {
         let at = self.participants().map(|node| node.joined).max().unwrap_or(now).max(assigned);
         self.round.completed = Some(at);
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
-        let complete = starts::round_complete(self, nodes, last, &[], at);
-        self.found(complete);
+        self.found(starts::round_complete(self, nodes, last, &[], at));
     }
 }

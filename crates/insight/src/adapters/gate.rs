@@ -37,9 +37,9 @@ pub(crate) fn show(jobs: &mut Jobs, told: &mut Told, now: Timestamp) {
     }
     for (key, since) in wanted {
         let run_id = jobs.name(&key);
-        jobs.plans.see_links(&run_id, jobs.links.version(), |plan| jobs.links.gone(plan));
+        jobs.plans.see_links(&run_id, jobs.links.version, |plan| jobs.links.gone(plan));
         if let Some(run) = jobs.run_mut(told, &key, RunKind::Announced, now) {
-            run.announced_since(since);
+            run.first_seen = since;
         }
     }
 }

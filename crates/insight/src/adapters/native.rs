@@ -2,19 +2,17 @@
 //!
 //! The workers of a round meet in the round's own store; what is seen there belongs to the run.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use crate::facts::missing::Absent as AbsentNode;
-use crate::facts::run::TrackedRun;
-use crate::facts::run::limits::MISSING_SHOWN;
-use crate::facts::run::node::{Agent, Membership, NodeId, TrackedNode};
-use crate::facts::run::round::{AtExit, Native, Over, Spare};
-use crate::reason::presence::{AGENT, ANNOUNCED, CUT_OFF, DONE, FROZEN, GONE, MISSING_NODE, Place, Presence};
-use crate::reason::words::{has, have_waited};
-use crate::reason::{Code, Evidence, Finding, Names};
+use crate::facts::run::{
+    Agent, AtExit, MISSING_SHOWN, Membership, Native, NodeId, Over, Spare, TrackedNode, TrackedRun,
+};
+use crate::reason::words::has;
+use crate::reason::{Evidence, Finding, Presence};
 use crate::rules::starts;
-use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, RunState, Seen, Severity};
-use rallypoint_protocol::ids::{ConnId, Elapsed, Label, Timestamp, count};
+use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, RunState, Seen};
+use rallypoint_protocol::ids::{ConnId, Label, Timestamp, count};
 use rallypoint_rendezvous::{
     Absent, Fact, Fate, NodeInfo, NodeSnapshot, NodeState, RoundState, RunSnapshot, WaitsFor, What, Why,
 };
@@ -126,7 +124,7 @@ impl TrackedRun {
             is_expiring: snapshot.is_expiring,
             closes_at: snapshot.closes_at.filter(|_| forms),
             is_enough: is_enough(snapshot),
-            look_at: look_at(snapshot, to_come, on_their_way),
+            lacks: lacks(snapshot, to_come, on_their_way),
             expected: Expected { min, max, source: ExpectedFrom::Join },
             store,
             met_at,
@@ -271,81 +269,6 @@ impl TrackedRun {
     pub(crate) fn at_earlier_exit(&self, conn: ConnId) -> Option<&str> {
         self.life.at_earlier_exit.get(&conn).map(|node| node.name.as_str())
     }
-
-    /// The nodes that stand by beside a complete round, and what has to happen before they get a place.
-    pub(crate) fn native_spares(&self, now: Timestamp) -> Vec<Finding> {
-        let Some(native) = self.native.as_ref().filter(|native| native.state == RunState::Running) else {
-            return Vec::new();
-        };
-        let mut by_rank: BTreeMap<Option<u32>, Vec<Evidence>> = BTreeMap::new();
-        for Spare { of_rank, joined } in &native.spares {
-            by_rank.entry(*of_rank).or_default().push(joined.clone());
-        }
-        let stand_by = |(of_rank, joined): (Option<u32>, Vec<Evidence>)| {
-            let since = joined.iter().map(|joined| joined.at).min()?;
-            let names = Names::of(joined.iter().map(|joined| joined.who.clone()));
-            let (have_waited, waited) = (have_waited(names.count()), Elapsed(now.since(since)));
-            let says = |beside| Code::StandsBy.says(format!("{names} {have_waited} {waited} {beside}"));
-            let reason = if let Some(rank) = of_rank {
-                let unknown = || format!("another node (node rank {rank})");
-                let holder = self.node_of_rank(rank).map_or_else(unknown, TrackedNode::label);
-                says(format!("for the rank of {holder}, which is still in the round"))
-                    .severe(Severity::Warning)
-                    .look_at(
-                        "if it replaces that node, it gets the rank when that one leaves or its keep-alive \
-                         runs out; else give each node its own rank (PET_NODE_RANK, node_rank, the pod's \
-                         index)",
-                    )
-                    .misses(Place::Node, &Names::of([holder]), Presence::Connected)
-            } else {
-                let [max, unreported] =
-                    [native.expected.max, native.unreported].map(|n| Place::Node.count(n));
-                let unreported = Names::of((native.unreported > 0).then_some(unreported));
-                says(format!("beside a round of {max}, the maximum"))
-                    .and("not reported since the server was restarted", &unreported)
-            };
-            Some(Finding::new(reason.held(&names), format!("{of_rank:?}"), since).seen(joined))
-        };
-        by_rank.into_iter().filter_map(stand_by).collect()
-    }
-
-    /// The round that forms is to be given up soon.
-    pub(crate) fn native_expires(&self, now: Timestamp) -> Option<Finding> {
-        let native = self.native.as_ref().filter(|native| native.is_expiring)?;
-        let (waits, closes_at) = native.waits.as_ref().zip(native.closes_at)?;
-        let (round, left) = (format!("round {}", self.round.number), Elapsed(closes_at.since(now)));
-        let reason = Code::RoundDeadline.says(format!("{round} will be given up in {left}: {waits}"));
-        Some(Finding::new(reason.predicate(), round, now))
-    }
-
-    /// What the round waits for, in the words of the rendezvous, with the pods that announced themselves and
-    /// are not there.
-    pub(crate) fn native_waits(&self, announced: &[String], now: Timestamp) -> Option<Finding> {
-        let native = self.native.as_ref()?;
-        let (text, since, round) = (native.waits.as_ref()?, self.round.started?, self.round.number);
-        let waited = Elapsed(now.since(since));
-        let at_exit = Names::of(self.life.at_earlier_exit.values().map(|node| node.name.clone()));
-        let is_announced = native.look_at == MISSING_NODE && !announced.is_empty();
-        let look_at = if is_announced { ANNOUNCED } else { native.look_at };
-        // The others have left since.
-        let done = native.finished.saturating_sub(count(at_exit.count()));
-        let done = Names::of((done > 0).then(|| Place::Node.count(done)));
-        let announced = Names::of(announced.iter().cloned());
-        let reason = Code::NodesMissing
-            .says(format!("round {round} is not complete after {waited}: {text}"))
-            .predicate()
-            .look_at(look_at)
-            .joined(Place::Node, self.joined(), Some(native.expected.min))
-            .from(Some(native.expected.source))
-            .misses_each(Place::Node, native.missing.iter().map(|node| (node.label(), node.seen())))
-            .and("announced, and not there", &announced)
-            .and("finished, and at the exit barrier of a round before", &at_exit)
-            .and("finished and left", &done)
-            .when(native.is_enough, |reason| reason.severe(Severity::Info));
-        let there = self.participants().filter(|node| node.gone.is_none());
-        let joins = there.map(|node| Evidence::by_name(Seen::Joined, node.told(), node.joined));
-        Some(Finding::new(reason, format!("round {round}"), since).seen(joins))
-    }
 }
 
 impl AtExit {
@@ -418,21 +341,22 @@ fn is_enough(snapshot: &RunSnapshot) -> bool {
     how_many(snapshot, waits).saturating_add(get_a_place) >= snapshot.terms.min_nodes
 }
 
-/// What to look at while the round forms, and so many are `to_come` besides those on their way.
-fn look_at(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> &'static str {
+/// What was seen last of those that a round lacks, where so many are `to_come` besides those on their way.
+/// `None`: they were refused.
+fn lacks(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> Option<Presence> {
     let missed = || snapshot.nodes.iter().filter(|node| is_missed(node));
     let has = |fates: &[Fate]| to_come > 0 && snapshot.absent.iter().any(|it| fates.contains(&it.fate));
-    match () {
-        () if has(&[Fate::Refused, Fate::Displaced]) => Code::JoinRefused.rule().look_at,
-        () if has(&[Fate::Left]) => GONE,
+    Some(match () {
+        () if has(&[Fate::Refused, Fate::Displaced]) => return None,
+        () if has(&[Fate::Left]) => Presence::Left,
         // Nodes on their way may wait for it: this server does not see that.
-        () if snapshot.absent.iter().any(|it| it.fate == Fate::Lost) => CUT_OFF,
-        () if missed().next().is_some() && missed().all(|node| node.is_cut) => GONE,
-        () if missed().next().is_some() => FROZEN,
-        () if to_come > 0 => MISSING_NODE,
-        () if on_their_way > 0 => AGENT,
-        () => DONE,
-    }
+        () if snapshot.absent.iter().any(|it| it.fate == Fate::Lost) => Presence::Unreachable,
+        () if missed().next().is_some() && missed().all(|node| node.is_cut) => Presence::Closed,
+        () if missed().next().is_some() => Presence::Silent,
+        () if to_come > 0 => Presence::NeverSeen,
+        () if on_their_way > 0 => Presence::Connected,
+        () => Presence::Finished,
+    })
 }
 
 /// What is missing, as far as the rendezvous knows: nodes of the last round and those that are gone, else

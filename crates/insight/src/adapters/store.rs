@@ -1,6 +1,6 @@
 //! Folding one observation into what is known.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use bytes::Bytes;
 use crate::facts::run::{RankInfo, RunKey, TrackedRun};
 use crate::facts::store::{Claim, Clash, Client, GivenUp, Poll, Waiting};
 use crate::facts::wanted::{ExpectedWriter, wanted};
-use crate::jobs::Jobs;
-use crate::reason::{Code, Evidence, Names};
-use crate::report::told::Told;
+use crate::jobs::{Fold, Jobs};
+use crate::reason::Evidence;
+use crate::rules::waiting::given_up;
 use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::addresses::{read_gloo, read_nccl_id};
 use rallypoint_protocol::ids::{ConnId, RunId, ShownKey, Timestamp};
@@ -21,15 +21,6 @@ use rallypoint_protocol::keys::{
 use rallypoint_store::{DropCause, KeyPast, Observed, WaitView};
 
 const MOST_CLIENTS: usize = 300_000;
-
-/// What is known, and where and when something was observed.
-pub(crate) struct Fold<'i> {
-    pub(crate) jobs: &'i mut Jobs,
-    pub(crate) told: &'i mut Told,
-    /// The store's port.
-    pub(crate) port: u16,
-    pub(crate) at: Timestamp,
-}
 
 impl Fold<'_> {
     pub(crate) fn observe(&mut self, observed: Observed) {
@@ -146,14 +137,6 @@ impl Fold<'_> {
         run.give_signs(|conn| waiting.contains(&conn), |conn| store.heard.get(&conn).copied(), &plan, at);
     }
 
-    fn key_of(&mut self, run_id: &[u8]) -> RunKey {
-        self.jobs.store(self.port).key_of(&RunId::new(run_id))
-    }
-
-    fn client(&mut self, conn: ConnId) -> Option<&mut Client> {
-        self.jobs.store(self.port).clients.get_mut(&conn)
-    }
-
     /// Sees who waits at an exit barrier: arrivals before a restart of the server were not seen.
     fn see_exits(&mut self) {
         let misses_some = |run: &TrackedRun| run.store() == Some(self.port) && run.misses_exits();
@@ -169,195 +152,23 @@ impl Fold<'_> {
         }
     }
 
-    /// Who counts the processes that come is rank 0 of the job, or the agent of node rank 0, if that is known
-    /// to be missing in one job only.
-    fn see_hosts(&mut self) {
-        let port = self.port;
-        let Some(store) = self.jobs.stores.get(&port) else { return };
-        let mut hosts: Vec<_> = store.waits.values().filter(|wait| wait.view.counted.is_some()).collect();
-        hosts.sort_by_key(|wait| (wait.since, wait.view.conn));
-        let hosts: Vec<ConnId> = hosts.into_iter().map(|wait| wait.view.conn).collect();
-        let mut first_ranks = HashMap::new();
-        for conn in hosts {
-            if self.client(conn).is_none_or(|client| client.is_member()) {
-                continue;
-            }
-            let misses_node = |run: &&TrackedRun| run.store() == Some(port) && run.misses_first_node();
-            let mut without = self.jobs.runs.values().filter(misses_node).map(|run| run.key.clone());
-            match (without.next(), without.next()) {
-                (Some(key), None) => self.first_node(conn, &key),
-                (None, _) => {
-                    if let Some(key) = self.first_rank(conn) {
-                        first_ranks.entry(key).or_insert(conn);
-                    }
-                }
-                _ => {}
-            }
-        }
-        for run in self.jobs.runs.values_mut().filter(|run| run.met_at() == Some(port)) {
-            run.set_host(first_ranks.get(&run.key).copied());
-        }
-    }
-
-    /// The agent of node rank 0 has come, though it has not written its role.
-    fn first_node(&mut self, conn: ConnId, key: &RunKey) {
-        let Some(id) = key.id().cloned() else { return };
-        let Some(client) = self.client(conn) else { return };
-        let (came, process) = (client.since, (client.peer, client.pid));
-        if let Some(run) = self.jobs.runs.get_mut(key) {
-            run.host_was_there(conn, came);
-        }
-        self.enter_agent(conn, id.as_bytes(), RunKind::Static);
-        let (at, plan) = (self.at, self.jobs.plan(key));
-        self.jobs.grow(key, |run, room| run.static_role(0, conn, process, at, &plan, room));
-    }
-
-    /// Rank 0 of this run has come, though it has not published its address.
-    fn first_rank(&mut self, conn: ConnId) -> Option<RunKey> {
-        let run = self.jobs.runs.get(&self.run_of_worker(conn)?)?;
-        (!run.state.is_over() && run.world.misses_first()).then(|| self.enter_worker(conn)).flatten()
-    }
-
-    fn run_mut(&mut self, key: &RunKey, kind: RunKind) -> Option<&mut TrackedRun> {
-        self.jobs.run_mut(self.told, key, kind, self.at)
-    }
-
-    /// A connection uses one of PyTorch's keys for the first time.
-    fn enter(&mut self, conn: ConnId, key: &[u8]) {
-        let Some(pattern) = classify(key) else { return };
-        match (pattern.user(), pattern) {
-            (Role::Agent, KeyPattern::Rendezvous { run_id, part, round }) => {
-                let is_static = !matches!(part, RendezvousPart::State) && round.is_none();
-                let kind = if is_static { RunKind::Static } else { RunKind::C10d };
-                self.enter_agent(conn, run_id, kind);
-            }
-            (Role::Agent, KeyPattern::Address(Address { run_id: Some(run_id), .. })) => {
-                self.enter_agent(conn, run_id, RunKind::Static);
-            }
-            (Role::Worker, pattern) => {
-                let run = self.enter_worker(conn);
-                // Who watches a group looks for reports of failures before it has come to that.
-                if matches!(pattern, KeyPattern::AttemptLeftover(Leftover::FailureReport)) {
-                    return;
-                }
-                if let Some(run) = run.and_then(|key| self.jobs.runs.get_mut(&key)) {
-                    run.worker_uses_group(conn);
-                }
-                if let Some(client) = self.client(conn) {
-                    client.uses_group = true;
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn enter_agent(&mut self, conn: ConnId, run_id: &[u8], kind: RunKind) {
-        let (key, at) = (self.key_of(run_id), self.at);
-        let came = self.client(conn).map(|client| {
-            client.role = Role::Agent;
-            client.evidence(Seen::Joined, at)
-        });
-        // The native rendezvous knows its nodes; what their agents write says nothing new about them.
-        if key.port().is_some() {
-            let Some(run) = self.run_mut(&key, kind) else { return };
-            run.agent_came(conn, kind, came.as_ref(), at);
-        }
-        if let Some(client) = self.client(conn) {
-            client.run = Some(key);
-        }
-    }
-
-    fn enter_worker(&mut self, conn: ConnId) -> Option<RunKey> {
-        let client = self.client(conn)?;
-        match (client.role, &client.run) {
-            (Role::Agent, run) | (Role::Worker, run @ Some(_)) => return run.clone(),
-            _ => {}
-        }
-        self.settle_worker(conn, self.at)
-    }
-
-    /// A connection that is no agent belongs to the only run whose agents use this store, or to the run
-    /// without an id. It came then.
-    pub(crate) fn settle_worker(&mut self, conn: ConnId, came: Timestamp) -> Option<RunKey> {
-        let (port, at) = (self.port, self.at);
-        let process = self.client(conn).and_then(|client| client.process());
-        let key = self.run_of_worker(conn)?;
-        let run = match key {
-            RunKey::Store { .. } => self.run_mut(&key, RunKind::Env),
-            RunKey::Id(_) => self.jobs.runs.get_mut(&key),
-        }?;
-        if !run.has_agents() && run.state_now(at).is_over() {
-            // It may not have been noticed yet that no client is there any more.
-            run.update_state(at);
-        }
-        if !run.takes_workers_of(port) {
-            return None;
-        }
-        if run.worker_came(conn, process, came) {
-            self.told.log.forget(&key);
-        }
-        let client = self.client(conn)?;
-        client.role = Role::Worker;
-        client.run = Some(key.clone());
-        Some(key)
-    }
-
-    /// The run whose worker this connection is, if it is one: the keys of workers do not tell.
-    fn run_of_worker(&self, conn: ConnId) -> Option<RunKey> {
-        let port = self.port;
-        let addr = self.jobs.stores.get(&port)?.clients.get(&conn)?.peer.ip();
-        if let Some(owner) = self.jobs.owner_of(port) {
-            return Some(owner);
-        }
-        let own = RunKey::Store { port, id: None };
-        // Two jobs that meet in one store would meet each other: these ranks have no agents here.
-        let is_taken = || self.jobs.runs.get(&own).is_some_and(|run| !run.is_empty());
-        let may_be_its = |run: &&TrackedRun| {
-            let has_agents_here =
-                run.key.port() == Some(port) && run.key.id().is_some() && !run.agents.is_empty();
-            has_agents_here && run.may_have_worker_at(addr) && !is_taken()
-        };
-        let mut runs = self.jobs.runs.values().filter(may_be_its);
-        let only = runs.next().filter(|_| runs.next().is_none());
-        Some(only.map_or(own, |run| run.key.clone()))
-    }
-
     fn wrote(&mut self, conn: ConnId, key: &[u8], value: &Bytes) {
         let at = self.at;
-        match classify(key) {
-            Some(KeyPattern::Rendezvous { run_id, round, part }) => {
-                let run = self.key_of(run_id);
-                if part == RendezvousPart::State && run.port().is_some() {
-                    let wrote = self.evidence(Seen::Wrote, conn, key);
-                    self.wrote_state(&run, conn, &wrote, value);
-                    let twin = self.jobs.runs.get(&run).and_then(|run| run.twin_of(conn));
-                    let Some((twin, node)) = twin else { return };
-                    if self.jobs.store(self.port).may_say(&(Some(run.clone()), key.into()), at) {
-                        self.clash(run, Claim::NodeId(node), [twin, conn], key);
-                    }
-                    return;
-                }
-                let told_by = self.client(conn).map(|client| (conn, client.peer, client.pid));
-                let Some(run) = self.jobs.runs.get_mut(&run) else { return };
-                if round.is_none_or(|round| u64::from(round) == run.round.number) {
-                    if let (RendezvousPart::RoleInfo(rank), Some(told_by), true) =
-                        (part, told_by, run.native.is_some())
-                    {
-                        run.native_agent_came(rank, told_by);
-                    }
-                    run.part_written(part, conn, value, at);
-                }
-            }
+        let pattern = classify(key);
+        if let Some((run_id, round, part)) = pattern.and_then(|pattern| pattern.of_rendezvous()) {
+            let run = self.key_of(run_id);
+            return match part {
+                RendezvousPart::State if run.port().is_some() => self.wrote_state(&run, conn, key, value),
+                _ => self.wrote_part(&run, conn, (round, part), value),
+            };
+        }
+        match pattern {
             Some(KeyPattern::Address(address)) => self.wrote_address(conn, key, &address, value),
             Some(KeyPattern::AttemptLeftover(Leftover::FailureReport)) => {
                 let Some(key) = self.enter_worker(conn) else { return };
                 let who = self.jobs.who(self.port, conn);
                 if let Some(run) = self.jobs.runs.get_mut(&key) {
-                    let reason = Code::GaveUp
-                        .says(format!("{who} reported that a collective timed out or failed"))
-                        .look_at("look at that rank's log for the collective that timed out")
-                        .held(&Names::of([who.clone()]));
-                    run.finds(reason, who, at);
+                    run.found(given_up::reported(&who, at));
                 }
             }
             Some(KeyPattern::WorkerCount | KeyPattern::CheckpointAddress(_) | KeyPattern::Published)
@@ -381,47 +192,66 @@ impl Fold<'_> {
         }
     }
 
-    fn wrote_state(&mut self, key: &RunKey, conn: ConnId, wrote: &Evidence, value: &[u8]) {
-        let plan = self.jobs.plan(key);
-        if self.run_mut(key, RunKind::C10d).is_none() {
-            return;
+    fn wrote_state(&mut self, run: &RunKey, conn: ConnId, key: &[u8], value: &[u8]) {
+        let wrote = self.evidence(Seen::Wrote, conn, key);
+        let plan = self.jobs.plan(run);
+        if self.run_mut(run, RunKind::C10d).is_some() {
+            let again = self.jobs.grow(run, |run, room| run.state_written(value, conn, &wrote, &plan, room));
+            if again == Some(true) {
+                self.told.log.forget(run);
+            }
+            self.see_signs_of(run);
         }
-        let again = self.jobs.grow(key, |run, room| run.state_written(value, conn, wrote, &plan, room));
+        let twin = self.jobs.runs.get(run).and_then(|run| run.twin_of(conn));
+        if let Some((twin, node)) = twin
+            && self.jobs.store(self.port).may_say(&(Some(run.clone()), key.into()), self.at)
+        {
+            self.clash(run.clone(), Claim::NodeId(node), [twin, conn], key);
+        }
+    }
+
+    /// An agent wrote a key of its rendezvous other than the state.
+    fn wrote_part(
+        &mut self,
+        key: &RunKey,
+        conn: ConnId,
+        (round, part): (Option<u32>, RendezvousPart),
+        value: &[u8],
+    ) {
+        let (at, plan) = (self.at, self.jobs.plan(key));
+        if matches!(part, RendezvousPart::RoleInfo(_) | RendezvousPart::AssignedRanks(_)) {
+            self.jobs.store(self.port).has_counted(conn);
+        }
+        let told_by = self.client(conn).map(|client| (conn, client.peer, client.pid));
+        let again = self.jobs.grow(key, |run, room| {
+            match (part, told_by) {
+                // The agents of a native round name it.
+                _ if round.map_or(run.native.is_some(), |round| u64::from(round) != run.round.number) => {}
+                (RendezvousPart::RoleInfo(rank), Some(told_by)) if round.is_none() => {
+                    return run.static_role(rank, told_by, at, &plan, room);
+                }
+                (RendezvousPart::RoleInfo(rank), Some(told_by)) if run.native.is_some() => {
+                    run.native_agent_came(rank, told_by);
+                    run.part_written(part, conn, value, at);
+                }
+                _ => run.part_written(part, conn, value, at),
+            }
+            false
+        });
         if again == Some(true) {
             self.told.log.forget(key);
         }
-        self.see_signs_of(key);
     }
 
     fn wrote_address(&mut self, conn: ConnId, written: &[u8], address: &Address<'_>, value: &[u8]) {
         let at = self.at;
         self.jobs.store(self.port).has_counted(conn);
-        if let Some(run_id) = address.run_id {
-            let key = self.key_of(run_id);
-            let plan = self.jobs.plan(&key);
-            let Some(client) = self.client(conn) else { return };
-            let (peer, pid) = (client.peer, client.pid);
-            let node = address.node_rank();
-            let again = self.jobs.grow(&key, |run, room| {
-                match address.kind {
-                    AddressKind::RoleInfo if run.native.is_some() => {}
-                    AddressKind::RoleInfo => {
-                        return run.static_role(node, conn, (peer, pid), at, &plan, room);
-                    }
-                    _ => run.part_written(RendezvousPart::AssignedRanks(node), conn, value, at),
-                }
-                false
-            });
-            if again == Some(true) {
-                self.told.log.forget(&key);
-            }
-            return;
-        }
         let Some(key) = self.enter_worker(conn) else { return };
         if address.kind == AddressKind::RpcWorker
             && let Some(run) = self.jobs.runs.get_mut(&key)
         {
-            run.meets_by_rpc();
+            run.world.meets_otherwise = true;
+            run.touch();
         }
         if let Some(group) = address.sub_group {
             if let Some(client) = self.client(conn) {
@@ -437,7 +267,7 @@ impl Fold<'_> {
         match address.kind {
             AddressKind::NcclId if address.member == 0 => {
                 let wrote = Evidence { key: Some(ShownKey(written).to_string()), ..wrote };
-                run.publish_nccl_id(conn, read_nccl_id(value), wrote);
+                run.world.publish_nccl_id(conn, read_nccl_id(value), wrote);
             }
             AddressKind::Gloo if role == Role::Worker => {
                 let read = read_gloo(value);

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use crate::facts::plan::Plan;
-use crate::facts::run::TrackedRun;
-use crate::facts::run::node::{Sign, TrackedNode};
-use crate::rules::{ends, losses, starts};
+use crate::facts::run::{Sign, TrackedNode, TrackedRun};
+use crate::rules::{contradictions, ends, losses, starts};
 use rallypoint_api::{Expected, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
 
@@ -27,7 +26,9 @@ impl TrackedRun {
         self.tell_deaths(now, expected.map(|expected| expected.min));
         self.tell_restarts(now);
         self.tell_not_back(now);
-        if let Some(differ) = self.world.take_different(now) {
+        if self.world.differ_at.take_if(|at| now >= *at).is_some() {
+            let differ = contradictions::world_sizes(&self.world, now);
+            self.world.differ = differ.is_some();
             self.found(differ);
         }
         self.check_ranks();
@@ -57,8 +58,7 @@ impl TrackedRun {
             self.life.not_back = None;
         } else if now.since(restarted) >= COMES_BACK {
             self.life.not_back = None;
-            let not_back = losses::not_back(self, may_go_on, restarted, now);
-            not_back.into_iter().for_each(|not_back| self.found(not_back));
+            self.found(losses::not_back(self, may_go_on, restarted, now));
         }
     }
 
@@ -95,8 +95,7 @@ impl TrackedRun {
             // The rendezvous has said why.
             return;
         }
-        let ended = ends::all_gone(self, before, now);
-        ended.into_iter().for_each(|ended| self.found(ended));
+        self.found(ends::all_gone(self, before, now));
         if state == RunState::Gone && !self.life.was_cut_off {
             // Said with that.
             self.life.dying.clear();
@@ -142,8 +141,7 @@ impl TrackedRun {
         let was_ended = |at: Timestamp| self.life.awaited_since.is_some_and(|since| since <= at);
         let first_ended = ended.filter(|(_, at)| !was_ended(*at));
         let first_ended = first_ended.map(|(rank, at)| (rank, Elapsed(started.since(at))));
-        let started = starts::started(self, who, expected, first_ended, started);
-        self.found(started);
+        self.found(starts::started(self, who, expected, first_ended, started));
     }
 
     /// The workers meet in another store. The agents publish its address in every launch mode; workers that
@@ -197,7 +195,6 @@ impl TrackedRun {
         let Some(after) = back.iter().map(|(_, silent)| *silent).max().map(Elapsed) else { return };
         let back: Vec<&TrackedNode> = back.iter().map(|(at, _)| &self.life.nodes[*at]).collect();
         let expected = self.expected(plan).map(|expected| expected.min);
-        let finding = starts::back(self, &back, after, expected, now);
-        self.found(finding);
+        self.found(starts::back(self, &back, after, expected, now));
     }
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::facts::plan::Plan;
-use crate::reason::presence::{Presence, Sighting};
+use crate::reason::{Presence, Sighting};
 use rallypoint_api::LinkCounts;
 use rallypoint_protocol::ids::Timestamp;
 
@@ -73,7 +73,7 @@ pub(crate) struct Links {
     /// For how long the clients of a link stay while it is away.
     pub(crate) grace: Duration,
     /// Goes up with every relay that comes or goes.
-    version: u64,
+    pub(crate) version: u64,
 }
 
 impl Links {
@@ -82,11 +82,6 @@ impl Links {
 
     pub(crate) fn new(grace: Duration) -> Self {
         Self { grace, ..Self::default() }
-    }
-
-    /// A number that changes when a relay comes or goes.
-    pub(crate) const fn version(&self) -> u64 {
-        self.version
     }
 
     /// This has happened since the last call, in this order.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::epoch::Epoch;
 use crate::facts::plan::Plan;
 use crate::facts::run::{MISSING_SHOWN, Membership, TrackedNode, TrackedRun};
-use crate::reason::presence::{Presence, Sighting};
+use crate::reason::{Presence, Sighting};
 use rallypoint_api::{Expected, MissingNode, RunKind, RunState};
 use rallypoint_protocol::ids::{Timestamp, count};
 use rallypoint_rendezvous::gate::{GateSnapshot, TurnedAway};
@@ -48,12 +48,12 @@ pub(crate) fn turned_away(gate: &GateSnapshot, rank: u32) -> Option<&TurnedAway>
 /// The pods of a gate that are there, as far as is known: who has passed it may be silent.
 fn there<'p>(gate: &'p GateSnapshot, plan: &'p Plan) -> impl Iterator<Item = &'p str> {
     let pods = gate.known().filter(|pod| pod.said.is_some() || gate.is_open());
-    pods.map(|pod| pod.name).filter(|pod| !plan.gone().contains_key(*pod))
+    pods.map(|pod| pod.name).filter(|pod| !plan.gone.contains_key(*pod))
 }
 
 /// Nodes that are lost, or pods whose relays are gone.
 pub(crate) fn lost(run: &TrackedRun, plan: &Plan) -> u32 {
-    let lost = count(gate_of(run, plan).map_or_else(|| run.lost().count(), |_| plan.gone().len()));
+    let lost = count(gate_of(run, plan).map_or_else(|| run.lost().count(), |_| plan.gone.len()));
     // Who leaves a closed run takes itself out of it.
     let has_ended = run.state == RunState::Closed && run.native.is_none() && run.joined() == 0;
     let others = run.round.group.filter(|_| has_ended).unwrap_or_default();
@@ -65,7 +65,7 @@ pub(crate) fn joined(run: &TrackedRun, plan: &Plan) -> u32 {
     if let Some(gate) = gate_of(run, plan) {
         if gate.is_open() {
             // For silent pods without ranks the number is known, and no names.
-            return count(gate.announced().saturating_sub(plan.gone().len()));
+            return count(gate.announced().saturating_sub(plan.gone.len()));
         }
         return count(there(gate, plan).count());
     }
@@ -170,7 +170,7 @@ fn known(name: String, rank: Option<u32>, presence: Presence, last_seen: Option<
 fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item = Absent> + 'a {
     let pods = plan.gate().into_iter().flat_map(|gate| &gate.pods);
     let pods = pods.filter(|pod| !there.contains(&*pod.pod));
-    let gone_at = move |name: &str| plan.gone().get(name).copied();
+    let gone_at = move |name: &str| plan.gone.get(name).copied();
     let pods =
         pods.map(move |pod| known(pod.pod.clone(), pod.node_rank, Presence::Announced, gone_at(&pod.pod)));
     let missing =

@@ -28,7 +28,7 @@ pub(crate) struct Plan {
     pub(crate) expectation: Option<Expectation>,
     gate: Option<Gate>,
     /// Pods that announced themselves and whose relays are gone, and since when…
-    gone: Gone,
+    pub(crate) gone: Gone,
     /// …as the links of this version showed.
     links: Option<u64>,
     /// Nothing has been heard of the pods behind the open gate since then, so it was forgotten. They may do
@@ -82,11 +82,6 @@ impl Plan {
     /// The pods that announced themselves, if any did.
     pub(crate) fn gate(&self) -> Option<&GateSnapshot> {
         self.gate.as_ref().map(|gate| &gate.snapshot)
-    }
-
-    /// Pods that announced themselves and whose relays are gone, and since when.
-    pub(crate) fn gone(&self) -> &Gone {
-        &self.gone
     }
 
     pub(crate) fn expected(&self) -> Option<Expected> {

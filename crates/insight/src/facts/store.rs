@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::facts::run::RunKey;
+use crate::facts::run::{RunKey, SETTLE};
 use crate::reason::{Evidence, Names};
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
@@ -193,7 +193,7 @@ impl Poll {
 }
 
 /// A process that connected and ended without telling who it is.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Passed {
     /// Its connection closed.
     pub(crate) closed: Evidence,
@@ -305,7 +305,7 @@ impl ForeignClients {
 }
 
 /// A key, and the run that waits for it.
-type Awaited = (Option<RunKey>, Box<[u8]>);
+pub(crate) type Awaited = (Option<RunKey>, Box<[u8]>);
 
 /// What is known of one store.
 #[derive(Debug, Default)]
@@ -522,6 +522,61 @@ impl StoreWatch {
             self.quiet.insert(key.clone(), (now + pause, pause));
         }
         true
+    }
+
+    /// Clashes of writers, when all of them should be known.
+    pub(crate) fn take_clashes(&mut self, now: Timestamp) -> Vec<Clash> {
+        let is_due = self.clashes.first().is_some_and(|clash| now.since(clash.at) >= SETTLE);
+        if is_due { std::mem::take(&mut self.clashes) } else { Vec::new() }
+    }
+
+    /// On which keys clients have given up, when it is known whether they try again, and it is to be said.
+    pub(crate) fn take_given_up(&mut self, now: Timestamp) -> Vec<(Awaited, GivenUp)> {
+        /// Waits are told each second, when they have lasted for one.
+        const RETRIED: Duration = Duration::from_secs(3);
+        if self.given_up.is_empty() {
+            return Vec::new();
+        }
+        // Who tries again may do so on another connection.
+        let mut last_came: HashMap<(IpAddr, u32), Timestamp> = HashMap::new();
+        for client in self.clients.values() {
+            if let Some(process) = client.process() {
+                let since = last_came.entry(process).or_default();
+                *since = client.since.max(*since);
+            }
+        }
+        let came = |gave_up: &Evidence| last_came.get(&(gave_up.peer?.ip(), gave_up.pid?)).copied();
+        let clients = &self.clients;
+        let settled = self.given_up.extract_if(.., |_, given_up| {
+            let is_there =
+                |(conn, gave_up): &(ConnId, Evidence)| clients.contains_key(conn) || came(gave_up).is_some();
+            let may_retry = given_up.who.iter().any(is_there);
+            now.since(given_up.at) >= if may_retry { RETRIED } else { SETTLE }
+        });
+        let mut settled: Vec<_> = settled.collect();
+        for (key, given_up) in &mut settled {
+            let tries_again = |(conn, gave_up): &(ConnId, Evidence)| {
+                self.waits.get(conn).is_some_and(|wait| wait.view.missing.contains(&key.1))
+                    || came(gave_up).is_some_and(|since| since >= gave_up.at)
+            };
+            given_up.again |= given_up.who.iter().any(tries_again);
+        }
+        settled.retain(|(key, _)| self.may_say(key, now));
+        settled
+    }
+
+    /// Processes that only counted themselves and ended, when all that end together should be known, and
+    /// since when.
+    pub(crate) fn take_passed(&mut self, now: Timestamp) -> Option<(Timestamp, Vec<Passed>)> {
+        let mut due: Vec<&mut Passed> = self.passed.iter_mut().filter(|passed| !passed.is_told).collect();
+        let (since, last) = (due.first()?.closed.at, due.last()?.closed.at);
+        let is_over = now.since(last) >= SETTLE || now.since(since) >= SETTLE.saturating_mul(2);
+        let passed = due.iter_mut().map(|passed| {
+            passed.is_told = is_over;
+            passed.clone()
+        });
+        let passed = passed.collect();
+        is_over.then_some((since, passed))
     }
 
     /// A client left. One that has told no rank is remembered, if its process has no other connection, or if

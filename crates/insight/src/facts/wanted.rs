@@ -46,40 +46,35 @@ pub(crate) fn wanted(key: &[u8]) -> Wanted {
         is_master: false,
         is_role: false,
     };
-    let of_run =
-        |run: &[u8], writer, what| Wanted { run: Some(RunId::new(run)), writer, what, ..none.clone() };
-    match classify(key) {
-        Some(KeyPattern::Rendezvous { run_id, part, round }) => Wanted {
+    let pattern = classify(key);
+    if let Some((run_id, round, part)) = pattern.and_then(|pattern| pattern.of_rendezvous()) {
+        let (writer, what) = match part {
+            RendezvousPart::State => (ExpectedWriter::Unknown, "the rendezvous state"),
+            RendezvousPart::MasterAddr | RendezvousPart::MasterPort => {
+                (ExpectedWriter::Node(0), "the address of the workers' store")
+            }
+            RendezvousPart::RoleInfo(node) => (ExpectedWriter::Node(node), "the role"),
+            RendezvousPart::AssignedRanks(_) => (ExpectedWriter::Node(0), "the assigned ranks"),
+            RendezvousPart::ExitBarrierDone { .. } | RendezvousPart::ExitBarrier { .. } => {
+                (ExpectedWriter::LastAtExit, "the exit barrier")
+            }
+            RendezvousPart::Other => (ExpectedWriter::Unknown, "a key of the rendezvous"),
+        };
+        return Wanted {
+            run: Some(RunId::new(run_id)),
             round: round.map(u64::from),
-            ..match part {
-                RendezvousPart::State => of_run(run_id, ExpectedWriter::Unknown, "the rendezvous state"),
-                RendezvousPart::MasterAddr | RendezvousPart::MasterPort => Wanted {
-                    is_master: true,
-                    ..of_run(run_id, ExpectedWriter::Node(0), "the address of the workers' store")
-                },
-                RendezvousPart::RoleInfo(node) => {
-                    Wanted { is_role: true, ..of_run(run_id, ExpectedWriter::Node(node), "the role") }
-                }
-                RendezvousPart::AssignedRanks(_) => {
-                    of_run(run_id, ExpectedWriter::Node(0), "the assigned ranks")
-                }
-                RendezvousPart::ExitBarrierDone { .. } | RendezvousPart::ExitBarrier { .. } => {
-                    of_run(run_id, ExpectedWriter::LastAtExit, "the exit barrier")
-                }
-                RendezvousPart::Other => of_run(run_id, ExpectedWriter::Unknown, "a key of the rendezvous"),
-            }
-        },
-        Some(KeyPattern::Address(address)) => match (address.kind, address.run_id) {
-            (AddressKind::RoleInfo, Some(run)) => {
-                Wanted { is_role: true, ..of_run(run, ExpectedWriter::Node(address.node_rank()), "the role") }
-            }
-            (AddressKind::AssignedRanks, Some(run)) => {
-                of_run(run, ExpectedWriter::Node(0), "the assigned ranks")
-            }
-            (AddressKind::NcclId, _) if address.sub_group.is_none() && address.member == 0 => {
+            writer,
+            what,
+            is_master: matches!(part, RendezvousPart::MasterAddr | RendezvousPart::MasterPort),
+            is_role: matches!(part, RendezvousPart::RoleInfo(_)),
+        };
+    }
+    match pattern {
+        Some(KeyPattern::Address(address)) => match address.kind {
+            AddressKind::NcclId if address.sub_group.is_none() && address.member == 0 => {
                 Wanted { writer: ExpectedWriter::NcclRankZero, what: "the NCCL id", ..none }
             }
-            (AddressKind::NcclId, _) => {
+            AddressKind::NcclId => {
                 let of = match (address.sub_group, address.member) {
                     (None, root) => format!("root {root} of all ranks"),
                     (Some(name), 0) => match pair(name) {
@@ -94,7 +89,7 @@ pub(crate) fn wanted(key: &[u8]) -> Wanted {
                 };
                 Wanted { writer: ExpectedWriter::Group(of), what: "the NCCL id", ..none }
             }
-            (AddressKind::RpcWorker, _) => {
+            AddressKind::RpcWorker => {
                 let name = address.group.rsplit(|&b| b == b'/').next().unwrap_or_default();
                 let writer = ExpectedWriter::Group(format!("the rpc worker {}", ShownKey(name)));
                 Wanted { writer, what: "the address", ..none }

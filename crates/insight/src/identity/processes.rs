@@ -9,8 +9,7 @@ use crate::facts::plan::Plans;
 use crate::facts::run::{Meeting, Membership, RunKey, TrackedNode, TrackedRun, with_pid};
 use crate::facts::store::{Client, CountedRanks, StoreWatch, Waiting};
 use crate::facts::wanted::{Wanted, address_of, wanted};
-use crate::reason::presence::{Presence, Sighting};
-use crate::reason::{Evidence, Names};
+use crate::reason::{Evidence, Names, Presence, Sighting};
 use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
 use rallypoint_store::WaitView;
@@ -34,20 +33,6 @@ pub(crate) struct Graph<'i> {
     pub(crate) counted: OnceCell<CountedRanks>,
     /// Connections of processes that others wait for, and that wait for nothing here.
     pub(crate) idle: RefCell<BTreeSet<ConnId>>,
-}
-
-impl<'i> Graph<'i> {
-    pub(crate) fn new(
-        store: &'i StoreWatch,
-        runs: &'i BTreeMap<RunKey, TrackedRun>,
-        links: &'i Links,
-        plans: &'i Plans,
-        awake_since: Timestamp,
-        now: Timestamp,
-    ) -> Self {
-        let (processes, counted, idle) = (OnceCell::new(), OnceCell::new(), RefCell::default());
-        Self { store, runs, links, plans, awake_since, now, processes, counted, idle }
-    }
 }
 
 impl Graph<'_> {

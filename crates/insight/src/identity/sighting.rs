@@ -10,12 +10,11 @@ use crate::facts::run::{Meeting, Membership, RankInfo, TrackedNode, TrackedRun};
 use crate::facts::store::{Client, Passed, Waiting};
 use crate::facts::wanted::{ExpectedWriter, Wanted, wanted};
 use crate::identity::processes::Graph;
-use crate::reason::Names;
-use crate::reason::presence::{But, NODE, Place, Presence, Sighting, Waits};
 use crate::reason::words::if_some;
+use crate::reason::{But, NODE, Names, Place, Presence, Sighting, Waits};
 use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
-use rallypoint_protocol::keys::{AddressKind, KeyPattern, RendezvousPart, classify};
+use rallypoint_protocol::keys::{KeyPattern, RendezvousPart, classify};
 
 /// Waits are told once a second, when they have lasted for one.
 const UNTOLD: Duration = Duration::from_millis(2500);
@@ -159,11 +158,7 @@ impl Graph<'_> {
 
     /// A static node waits for its ranks, and the node with rank 0 has handed out those of others only.
     pub(crate) fn without_ranks(run: &TrackedRun, key: &[u8]) -> Option<But> {
-        let node = match classify(key)? {
-            KeyPattern::Rendezvous { part: RendezvousPart::AssignedRanks(node), .. } => node,
-            KeyPattern::Address(address) if address.kind == AddressKind::AssignedRanks => address.node_rank(),
-            _ => return None,
-        };
+        let (.., RendezvousPart::AssignedRanks(node)) = classify(key)?.of_rendezvous()? else { return None };
         let of_static = run.round.role_nodes.filter(|_| run.kind == RunKind::Static);
         let all = of_static.filter(|&nodes| node >= nodes)?;
         Some(But::NotCounted { of: Place::Node, all })

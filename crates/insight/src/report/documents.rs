@@ -30,7 +30,8 @@ pub struct RunFigures {
 }
 
 /// What is known and what is said, to be shown as it is now.
-pub(crate) struct Documents<'i> {
+#[derive(Debug, Clone, Copy)]
+pub struct Documents<'i> {
     pub(crate) jobs: &'i Jobs,
     pub(crate) log: &'i ExplanationLog,
     pub(crate) epoch: Epoch,
@@ -38,8 +39,8 @@ pub(crate) struct Documents<'i> {
 }
 
 impl Documents<'_> {
-    /// `GET /api/v1/runs`.
-    pub(crate) fn list(&self, connections: usize) -> RunList {
+    /// `GET /api/v1/runs`, where the stores have so many connections.
+    pub fn list(&self, connections: usize) -> RunList {
         let mut headlines = self.log.headlines();
         let mut headline = |run: &TrackedRun| headlines.remove(&run.key).unwrap_or_default();
         let summary = |run: &TrackedRun| summary(self.jobs, run, headline(run), self.epoch);
@@ -61,7 +62,8 @@ impl Documents<'_> {
         }
     }
 
-    pub(crate) fn figures(&self) -> Vec<RunFigures> {
+    /// What the metrics show of each run.
+    pub fn figures(&self) -> Vec<RunFigures> {
         let runs = self.jobs.runs.values();
         let named: Vec<(String, &TrackedRun)> = runs.map(|run| (self.jobs.name(&run.key), run)).collect();
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -86,7 +88,7 @@ impl Documents<'_> {
 
     /// `GET /api/v1/runs/{run_id}`. Where runs of several stores have this id, the one that is not over and
     /// came last, unless a store or a kind is named.
-    pub(crate) fn run(&self, run_id: &str, store: Option<u16>, kind: Option<RunKind>) -> Option<Run> {
+    pub fn run(&self, run_id: &str, store: Option<u16>, kind: Option<RunKind>) -> Option<Run> {
         let Self { jobs, log, epoch, now } = *self;
         let keys = jobs.keys_of(run_id, store);
         let found = keys.iter().filter_map(|key| jobs.runs.get(key));
@@ -132,7 +134,7 @@ impl Documents<'_> {
     }
 
     /// `GET /api/v1/waits`: the waits as the stores show them at this moment, each with what is known of it.
-    pub(crate) fn waits(&self, total: usize, waits: Vec<(u16, WaitView)>) -> WaitList {
+    pub fn waits(&self, total: usize, waits: Vec<(u16, WaitView)>) -> WaitList {
         let explain = |(port, wait): (u16, WaitView)| {
             let graph = self.jobs.graph(port, self.now);
             let traced = graph.as_ref().and_then(|graph| Some((graph, graph.trace(wait.conn)?)));

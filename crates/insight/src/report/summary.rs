@@ -177,7 +177,7 @@ pub(crate) fn pods(gate: &GateSnapshot, plan: &Plan, epoch: Epoch) -> Vec<api::N
         None => format!("{}:{}", pod.name, pod.said.map_or("", |said| &said.uid)),
     };
     let node = |pod: KnownPod<'_>| {
-        let gone_at = plan.gone().get(pod.name).map(|at| epoch.unix(*at));
+        let gone_at = plan.gone.get(pod.name).map(|at| epoch.unix(*at));
         api::Node {
             node_id: node_id(&pod),
             name: pod.name.to_owned(),

@@ -4,8 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use crate::facts::run::{Meeting, RankInfo, TrackedRun};
-use crate::reason::presence::{Place, Presence, Sighting};
-use crate::reason::{Code, Evidence, Finding, Names};
+use crate::reason::{Code, Evidence, Finding, Names, Place, Presence, Sighting};
 use rallypoint_api::Severity;
 
 /// Why others cannot reach an address.

@@ -4,9 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::facts::links::{AwayLink, LinkEvent, LinkNews, Links};
-use crate::reason::presence::{Place, Presence, Sighting};
 use crate::reason::words::{has, if_some};
-use crate::reason::{Code, Finding, Names};
+use crate::reason::{Code, Finding, Names, Place, Presence, Sighting};
 use rallypoint_api::Severity;
 use rallypoint_protocol::ids::{Elapsed, Timestamp, counted};
 

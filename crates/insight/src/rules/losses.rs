@@ -3,13 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::facts::links::Links;
-use crate::facts::run::round::Dying;
-use crate::facts::run::world::Lost;
-use crate::facts::run::{Meeting, TrackedNode, TrackedRun, with_pid};
+use crate::facts::run::{Dying, Lost, Meeting, TrackedNode, TrackedRun, with_pid};
 use crate::facts::store::Passed;
-use crate::reason::presence::{CUT_OFF, FROZEN, Place, Presence, Sighting};
 use crate::reason::words::{are, if_some};
-use crate::reason::{Code, Evidence, Finding, Names, Reason};
+use crate::reason::{CUT_OFF, Code, Evidence, FROZEN, Finding, Names, Place, Presence, Reason, Sighting};
 use crate::totals::Tally;
 use rallypoint_api::{RunState, Seen, Severity};
 use rallypoint_protocol::addresses::MOST_RANKS;
@@ -284,8 +281,8 @@ pub(crate) fn not_back(
 }
 
 /// Processes that only counted themselves and ended, the first of them then, where nobody waits for them.
-pub(crate) fn passed(port: u16, passed: &[&mut Passed], since: Timestamp) -> Finding {
-    let processes = Names::of(passed.iter().map(|passed| passed.told()));
+pub(crate) fn passed(port: u16, passed: &[Passed], since: Timestamp) -> Finding {
+    let processes = Names::of(passed.iter().map(Passed::told));
     let themselves = if processes.count() == 1 { "itself" } else { "themselves" };
     let reason = Code::RanksEnded
         .says(format!(

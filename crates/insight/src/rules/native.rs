@@ -1,11 +1,14 @@
-//! What the native rendezvous tells, in its own words.
+//! What the native rendezvous tells, in its own words, and what holds in its runs.
 
-use crate::reason::presence::{CUT_OFF, GONE, Place, Presence, Sighting};
+use std::collections::BTreeMap;
+
+use crate::facts::run::{Spare, TrackedNode, TrackedRun};
 use crate::reason::words::CLOSED;
-use crate::reason::{Code, Evidence, Finding, Names};
+use crate::reason::words::have_waited;
+use crate::reason::{ANNOUNCED, CUT_OFF, Code, Evidence, Finding, GONE, Names, Place, Presence, Sighting};
 use crate::totals::Tally;
-use rallypoint_api::{Seen, Severity};
-use rallypoint_protocol::ids::Timestamp;
+use rallypoint_api::{RunState, Seen, Severity};
+use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
 use rallypoint_rendezvous::{Did, Fact, RunRefusal, What, Why};
 
 /// The rule of a fact, how much it matters, and what it counts for in the metrics.
@@ -89,4 +92,81 @@ impl Finding {
         }
         Self::new(told, about, since).seen(seen)
     }
+}
+
+/// The nodes that stand by beside a complete round, and what has to happen before they get a place.
+pub(crate) fn spares(run: &TrackedRun, now: Timestamp) -> Vec<Finding> {
+    let Some(native) = run.native.as_ref().filter(|native| native.state == RunState::Running) else {
+        return Vec::new();
+    };
+    let mut by_rank: BTreeMap<Option<u32>, Vec<Evidence>> = BTreeMap::new();
+    for Spare { of_rank, joined } in &native.spares {
+        by_rank.entry(*of_rank).or_default().push(joined.clone());
+    }
+    let stand_by = |(of_rank, joined): (Option<u32>, Vec<Evidence>)| {
+        let since = joined.iter().map(|joined| joined.at).min()?;
+        let names = Names::of(joined.iter().map(|joined| joined.who.clone()));
+        let (have_waited, waited) = (have_waited(names.count()), Elapsed(now.since(since)));
+        let says = |beside| Code::StandsBy.says(format!("{names} {have_waited} {waited} {beside}"));
+        let reason = if let Some(rank) = of_rank {
+            let unknown = || format!("another node (node rank {rank})");
+            let holder = run.node_of_rank(rank).map_or_else(unknown, TrackedNode::label);
+            says(format!("for the rank of {holder}, which is still in the round"))
+                .severe(Severity::Warning)
+                .look_at(
+                    "if it replaces that node, it gets the rank when that one leaves or its keep-alive \
+                     runs out; else give each node its own rank (PET_NODE_RANK, node_rank, the pod's \
+                     index)",
+                )
+                .misses(Place::Node, &Names::of([holder]), Presence::Connected)
+        } else {
+            let [max, unreported] = [native.expected.max, native.unreported].map(|n| Place::Node.count(n));
+            let unreported = Names::of((native.unreported > 0).then_some(unreported));
+            says(format!("beside a round of {max}, the maximum"))
+                .and("not reported since the server was restarted", &unreported)
+        };
+        Some(Finding::new(reason.held(&names), format!("{of_rank:?}"), since).seen(joined))
+    };
+    by_rank.into_iter().filter_map(stand_by).collect()
+}
+
+/// The round that forms is to be given up soon.
+pub(crate) fn expires(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
+    let native = run.native.as_ref().filter(|native| native.is_expiring)?;
+    let (waits, closes_at) = native.waits.as_ref().zip(native.closes_at)?;
+    let (round, left) = (format!("round {}", run.round.number), Elapsed(closes_at.since(now)));
+    let reason = Code::RoundDeadline.says(format!("{round} will be given up in {left}: {waits}"));
+    Some(Finding::new(reason.predicate(), round, now))
+}
+
+/// What the round waits for, in the words of the rendezvous, with the pods that announced themselves and
+/// are not there.
+pub(crate) fn waits(run: &TrackedRun, announced: &[String], now: Timestamp) -> Option<Finding> {
+    let native = run.native.as_ref()?;
+    let (text, since, round) = (native.waits.as_ref()?, run.round.started?, run.round.number);
+    let waited = Elapsed(now.since(since));
+    let at_exit = Names::of(run.life.at_earlier_exit.values().map(|node| node.name.clone()));
+    let look_at = match native.lacks {
+        None => Code::JoinRefused.rule().look_at,
+        Some(Presence::NeverSeen) if !announced.is_empty() => ANNOUNCED,
+        Some(seen) => Sighting::from(seen).look_at(Place::Node),
+    };
+    // The others have left since.
+    let done = native.finished.saturating_sub(count(at_exit.count()));
+    let done = Names::of((done > 0).then(|| Place::Node.count(done)));
+    let announced = Names::of(announced.iter().cloned());
+    let reason = Code::NodesMissing
+        .says(format!("round {round} is not complete after {waited}: {text}"))
+        .predicate()
+        .look_at(look_at)
+        .joined(Place::Node, run.joined(), Some(native.expected.min))
+        .from(Some(native.expected.source))
+        .misses_each(Place::Node, native.missing.iter().map(|node| (node.label(), node.seen())))
+        .and("announced, and not there", &announced)
+        .and("finished, and at the exit barrier of a round before", &at_exit)
+        .and("finished and left", &done)
+        .when(native.is_enough, |reason| reason.severe(Severity::Info));
+    let there = run.participants().filter(|node| node.gone.is_none());
+    let joins = there.map(|node| Evidence::by_name(Seen::Joined, node.told(), node.joined));
+    Some(Finding::new(reason, format!("round {round}"), since).seen(joins))
 }

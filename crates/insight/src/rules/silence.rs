@@ -5,8 +5,7 @@ use std::time::Duration;
 use crate::facts::run::{RunKey, TrackedNode, TrackedRun};
 use crate::facts::wanted::{ExpectedWriter, Wanted, wanted};
 use crate::identity::processes::Graph;
-use crate::reason::presence::{Place, Presence, Sighting};
-use crate::reason::{Code, Finding, Hold, Names};
+use crate::reason::{Code, Finding, Hold, Names, Place, Presence, Sighting};
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{Elapsed, Timestamp};
 

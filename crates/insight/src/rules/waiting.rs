@@ -1,5 +1,6 @@
 //! What the waits of a store show, one explanation for each root.
 
+pub(crate) mod given_up;
 pub(crate) mod keys;
 pub(crate) mod root;
 
@@ -10,13 +11,14 @@ use crate::facts::run::{Meeting, RunKey, TrackedNode, TrackedRun};
 use crate::facts::store::Waiting;
 use crate::facts::wanted::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
 use crate::identity::processes::{Graph, WAITS_SHOWN};
-use crate::reason::presence::{But, Place, Presence, SAME_WORLD_SIZE, Sighting};
-use crate::reason::words::{ENDED, OTHER_PORT, SAME_GROUPS, clients, if_some};
-use crate::reason::{Code, Finding, Hold, Names, Reason};
+use crate::reason::words::{ENDED, OTHER_PORT, SAME_GROUPS, clients, has, if_some};
+use crate::reason::{
+    But, Code, Evidence, Finding, Names, Place, Presence, Reason, SAME_WORLD_SIZE, Sighting,
+};
 use crate::rules::waiting::root::Root;
-use rallypoint_api::{RunKind, Severity};
-use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, Timestamp, counted};
-use rallypoint_protocol::keys::{KeyPattern, RendezvousPart, classify};
+use rallypoint_api::{RunKind, Seen};
+use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, counted};
+use rallypoint_rendezvous::barrier::OpenBarrier;
 use rallypoint_store::Counted;
 
 /// All waits for ranks of which nothing was seen are one explanation.
@@ -398,37 +400,25 @@ impl Graph<'_> {
         });
         found.collect()
     }
+}
 
-    /// Agents wait for the state of their c10d rendezvous only when it was dropped: it is there from the
-    /// first of them on.
-    fn of_dropped_states(&self) -> Vec<(Option<RunKey>, Finding)> {
-        let mut by_run: BTreeMap<RunId, Vec<&Waiting>> = BTreeMap::new();
-        for wait in self.store.waits.values() {
-            let key = wait.view.missing.first().and_then(|key| classify(key));
-            if let Some(KeyPattern::Rendezvous { run_id, part: RendezvousPart::State, .. }) = key {
-                by_run.entry(RunId::new(run_id)).or_default().push(wait);
-            }
-        }
-        let found = by_run.into_iter().filter_map(|(id, waits)| {
-            let since = waits.iter().map(|wait| wait.since).min()?;
-            let run_id = id.to_string();
-            let (waiting, waited) = (clients(waits.len()), Elapsed(self.now.since(since)));
-            let reason = Code::StoreReset
-                .says(format!(
-                    "{waiting} {waited} for the rendezvous state of run {run_id}, which was dropped: an \
-                     operator reset the store, or had the run forgotten"
-                ))
-                .severe(Severity::Warning)
-                .hold(Hold::Lasting)
-                .look_at(
-                    "a node that joins writes it again, and the others join it; if none is to come, restart \
-                     all agents of the job together",
-                )
-                .held(&Names::of_some(&waits, |wait| self.who(wait.view.conn)));
-            let evidence = waits.iter().take(WAITS_SHOWN).map(|wait| self.evidence(wait.view.conn, wait));
-            let key = Some(self.store.key_of(&id)).filter(|key| self.runs.contains_key(key));
-            Some((key, Finding::new(reason, run_id, since).seen(evidence)))
-        });
-        found.collect()
-    }
+/// Who waits at a barrier of the native rendezvous, and for whom.
+pub(crate) fn at_barrier(open: &OpenBarrier, now: Timestamp) -> Finding {
+    let OpenBarrier { name, size, arrived, there, silent, missing, gave_up, since } = open;
+    let [present, missing, silent, gave_up] =
+        [there, missing, silent, gave_up].map(|who| Names::of(who.iter().cloned()));
+    let named = if present.is_empty() { String::new() } else { format!(" ({present})") };
+    let (have, waited) = (has(*arrived as usize), Elapsed(now.since(*since)));
+    let up_to = if *arrived > 1 { "up to " } else { "" };
+    let reason = Code::WaitingAtBarrier
+        .says(format!(
+            "the barrier `{name}`: {arrived} of {size} {have} arrived{named} and waited {up_to}{waited}"
+        ))
+        .held(&present)
+        .joined(Place::Process, *arrived, Some(*size))
+        .lacks("missing", Place::Process, &missing, Presence::NeverSeen)
+        .lacks("arrived, and not heard from any more", Place::Process, &silent, Presence::Silent)
+        .lacks("arrived, and gave up", Place::Process, &gave_up, Presence::Left);
+    let came = there.iter().map(|who| Evidence::by_name(Seen::Joined, who.clone(), *since));
+    Finding::new(reason, name.to_string(), *since).seen(came)
 }

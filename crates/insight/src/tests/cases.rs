@@ -255,7 +255,8 @@ fn a_run_is_finished_until_it_is_started_again() {
     // Its old announcements do not make it gather again, but new ones do.
     let since = lab.now;
     lab.play("pass 1; gate a:0/2; pass 1");
-    let kinds: Vec<_> = lab.insight.list(0, lab.now).runs.iter().map(|run| run.kind.name()).collect();
+    let kinds: Vec<_> =
+        lab.insight.documents(lab.now).list(0).runs.iter().map(|run| run.kind.name()).collect();
     assert_eq!(kinds, ["gathering", "c10d"]);
     assert!(lab.insight.finished("job").is_some_and(|at| at <= since));
 }
@@ -280,7 +281,7 @@ fn a_foreign_client() {
     lab.scene.is_row("cases", "case 12 a foreign client");
     (0..3).for_each(|_| lab.insight.foreign(PORT, None, [10, 0, 0, 9].into(), "HTTP", lab.now));
     lab.pass(5.0);
-    assert_eq!(lab.insight.list(0, lab.now).explanations[0].code, "wrong_port");
+    assert_eq!(lab.insight.documents(lab.now).list(0).explanations[0].code, "wrong_port");
 }
 
 #[test]
@@ -289,7 +290,7 @@ fn a_client_of_the_store_comes_to_the_admin_port() {
     let mut come = || lab.insight.foreign(29501, Some(vec![PORT]), [10, 0, 0, 9].into(), "TCPStore", lab.now);
     (0..3).for_each(|_| come());
     lab.pass(405.0);
-    assert!(lab.insight.list(0, lab.now).explanations.iter().all(|said| !said.holds), "it is over");
+    assert!(lab.insight.documents(lab.now).list(0).explanations.iter().all(|said| !said.holds), "it is over");
 }
 
 #[test]
@@ -331,7 +332,7 @@ fn a_state_that_cannot_be_read_harms_nothing() {
     lab.play("set 0 /torch.rendezvous.job nonsense!; pass 5");
     lab.play("for 0..20: set 0 /torch.rendezvous.job nonsense%; pass 0.5");
     assert_eq!(lab.texts("unreadable_state").len(), 1, "told once, not with every write");
-    assert_eq!(lab.insight.list(0, lab.now).runs.len(), 1);
+    assert_eq!(lab.insight.documents(lab.now).list(0).runs.len(), 1);
 }
 
 #[test]
@@ -385,7 +386,7 @@ fn a_run_is_over_since_its_last_connection_closed_and_not_since_that_was_noticed
         lab.pauses = vec![pause];
         lab.play(play);
         lab.until(9.0);
-        let run = &lab.insight.list(0, lab.now).runs[0];
+        let run = &lab.insight.documents(lab.now).list(0).runs[0];
         assert_eq!((run.state, run.state_since), (state, 5.0));
     }
 }

@@ -102,7 +102,7 @@ fn rank_0_is_known_as_soon_as_it_counts() {
 fn a_host_alone_is_told_and_is_no_run() {
     let mut lab = Lab::soon();
     lab.play("worker 0 at 10.0.0.10\n100x get 0 init/; pass 0.2");
-    let is_run = |lab: &Lab| lab.insight.run("store:29500", None, None, lab.now).is_some();
+    let is_run = |lab: &Lab| lab.insight.documents(lab.now).run("store:29500", None, None).is_some();
     assert!(!is_run(&lab));
     // The agent of another node shows which job it is.
     lab.play(

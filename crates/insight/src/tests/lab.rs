@@ -540,16 +540,17 @@ impl Lab {
                 _ => BTreeSet::new(),
             }
         }
-        let shown = self.insight.list(0, self.now).runs.into_iter();
+        let shown = self.insight.documents(self.now).list(0).runs.into_iter();
         let shown = shown.flat_map(|run| self.run(&run.run_id).explanations);
         shown.filter(|said| said.code == code && said.holds).flat_map(|said| tags(&said.facts)).collect()
     }
 
     /// All that is shown, of runs and of none.
     pub(super) fn shown(&self) -> Vec<Explanation> {
-        let list = self.insight.list(0, self.now);
+        let list = self.insight.documents(self.now).list(0);
         let runs = list.runs.iter();
-        let runs = runs.filter_map(|run| self.insight.run(&run.run_id, run.store, Some(run.kind), self.now));
+        let runs = runs
+            .filter_map(|run| self.insight.documents(self.now).run(&run.run_id, run.store, Some(run.kind)));
         runs.flat_map(|run| run.explanations).chain(list.explanations).collect()
     }
 
@@ -565,7 +566,7 @@ impl Lab {
     }
 
     pub(super) fn run(&self, run_id: &str) -> api::Run {
-        let run = self.insight.run(run_id, None, None, self.now);
+        let run = self.insight.documents(self.now).run(run_id, None, None);
         let run = run.unwrap_or_else(|| panic!("no run {run_id}"));
         // The list of runs and the run's own list begin with the same one.
         if let (Some(headline), Some(first)) = (&run.summary.explanation, run.explanations.first()) {

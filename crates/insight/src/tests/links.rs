@@ -243,5 +243,5 @@ fn pods_without_relays_are_not_heard_of_after_the_gate() {
     // Or none ever.
     let mut pods = Pods::announce(0..3);
     pods.pass(631, &[]);
-    assert!(pods.lab.insight.list(0, pods.lab.now).runs.is_empty());
+    assert!(pods.lab.insight.documents(pods.lab.now).list(0).runs.is_empty());
 }

@@ -142,14 +142,14 @@ proptest! {
             prop_assert!(insight.told.log.len() <= 4096);
         }
         insight.tick(now + Duration::from_mins(1));
-        let list = insight.list(0, now);
+        let list = insight.documents(now).list(0);
         for run in &list.runs {
-            let shown = insight.run(&run.run_id, run.store, Some(run.kind), now);
+            let shown = insight.documents(now).run(&run.run_id, run.store, Some(run.kind));
             prop_assert!(shown.is_some_and(|shown| shown.timeline.len() <= 256));
             prop_assert!(run.nodes.joined <= 20_000);
         }
         serde_json::to_string(&list).expect("JSON");
-        insight.figures(now);
+        insight.documents(now).figures();
     }
 }
 

@@ -417,7 +417,7 @@ impl Stage for Lab {
 impl Lab {
     /// The only run, or this.
     fn only_run(&self, run: &str) -> String {
-        match &self.insight.list(0, self.now).runs[..] {
+        match &self.insight.documents(self.now).list(0).runs[..] {
             [only] => only.run_id.clone(),
             _ => run.to_owned(),
         }

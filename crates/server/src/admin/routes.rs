@@ -204,7 +204,7 @@ pub(super) async fn waits(
     let is_bound = caller.runs().is_some();
     let (total, waits) =
         server.stores().open_waits(if is_bound { MAX_WAITS_SHOWN } else { limit }, KEYS_SHOWN);
-    let mut list = server.watch().with_insight(|insight, now| insight.explain_waits(total, waits, now));
+    let mut list = server.watch().with_insight(|insight, now| insight.documents(now).waits(total, waits));
     if is_bound {
         list.waits.retain(|wait| {
             let run = wait.run_id.clone().or_else(|| server.stores().run_of(wait.store));

@@ -111,8 +111,9 @@ impl Series {
 
 /// Registers insight's metrics. Returns the family that the registry cannot make.
 pub(super) fn register(registry: &Registry, server: &Server) -> prometheus::Result<MetricFamily> {
-    let (figures, totals) =
-        server.watch().with_insight(|insight, now| (insight.figures(now), insight.totals().clone()));
+    let (figures, totals) = server
+        .watch()
+        .with_insight(|insight, now| (insight.documents(now).figures(), insight.totals().clone()));
     let series = Series::new(registry)?;
     for figures in &figures {
         series.set(figures);

@@ -2,8 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::reason::Evidence;
-use crate::reason::presence::{Presence, Sighting};
+use crate::reason::{Evidence, Presence, Sighting};
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{ConnId, Label, Timestamp};
 use rallypoint_protocol::rendezvous_state::Node as Desc;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::facts::missing::Absent;
 use crate::facts::run::node::TrackedNode;
-use crate::reason::{Evidence, Names};
+use crate::reason::{Evidence, Names, Presence};
 use rallypoint_api::{ExitCounts, Expected, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
 
@@ -203,7 +203,8 @@ pub(crate) struct Native {
     pub(crate) waits: Option<String>,
     /// Whether enough are there.
     pub(crate) is_enough: bool,
-    pub(crate) look_at: &'static str,
+    /// What was seen last of those that the round which forms lacks. `None`: they were refused.
+    pub(crate) lacks: Option<Presence>,
     /// Some node has not been heard from when it should have been: the rendezvous tells which.
     pub(crate) is_unheard: bool,
     pub(crate) missing: Vec<Absent>,

@@ -13,8 +13,7 @@ use crate::facts::run::round::{
     AlreadyTold, AssignedRanks, LifeFacts, Master, Native, RoundFacts, TimelineEntry,
 };
 use crate::facts::run::world::{Meeting, NcclRoot, World};
-use crate::reason::presence::{Place, Presence, Sighting};
-use crate::reason::{Evidence, Finding, Names, Reason};
+use crate::reason::{Evidence, Finding, Names, Place, Presence, Sighting};
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
@@ -29,7 +28,7 @@ pub(crate) struct TrackedRun {
     pub(crate) kept_version: u64,
     pub(crate) first_seen: Timestamp,
     /// When this server saw it first. The last one may have known it before.
-    known_since: Timestamp,
+    pub(crate) known_since: Timestamp,
     /// When this server read what the last one had known of it.
     pub(crate) restored: Option<Timestamp>,
     pub(crate) state: RunState,
@@ -540,28 +539,14 @@ impl TrackedRun {
         }
     }
 
-    /// Goes on with the version of another, whose place it takes.
-    pub(crate) fn in_place_of(self, other: &Self) -> Self {
-        Self { version: other.version, ..self }
-    }
-
-    /// Its pods have announced themselves since then.
-    pub(crate) fn announced_since(&mut self, since: Timestamp) {
-        self.first_seen = since;
-    }
-
     pub(crate) fn touch(&mut self) {
         self.version = self.version.saturating_add(1);
     }
 
-    /// Something to report about it; `about` tells it from others of its kind.
-    pub(crate) fn finds(&mut self, reason: Reason, about: impl Into<String>, since: Timestamp) {
-        self.found(Finding::new(reason, about, since));
-    }
-
-    /// As `finds`, for a finding with its evidence.
-    pub(crate) fn found(&mut self, finding: Finding) {
+    /// Something to report about it, if there is.
+    pub(crate) fn found(&mut self, finding: impl Into<Option<Finding>>) {
         const MOST: usize = 256;
+        let Some(finding) = finding.into() else { return };
         // The next round may have begun when it is told.
         let round = finding.round.unwrap_or(self.round.number);
         let finding = finding.in_round(Some(round));
@@ -599,11 +584,6 @@ impl TrackedRun {
             self.timeline.pop_front();
         }
         self.timeline.push_back(TimelineEntry { at, code: code.to_owned(), text });
-    }
-
-    /// Takes what happened, and what to report, since the last call.
-    pub(crate) fn take_findings(&mut self) -> (Vec<TimelineEntry>, Vec<Finding>) {
-        (std::mem::take(&mut self.new_moments), std::mem::take(&mut self.findings))
     }
 
     /// Gives the nodes the names of their pods.
@@ -659,11 +639,6 @@ impl TrackedRun {
         self.world.begin_anew();
         self.life = LifeFacts { ended_before, ..LifeFacts::default() };
         self.touch();
-    }
-
-    /// Its processes had met before the server was restarted, and may go on.
-    pub(crate) fn had_met_before(&mut self, restarted: Timestamp) {
-        self.life.had_met_before = Some(restarted);
     }
 
     /// Finds the nodes of before a restart that none of the connected agents can be, given whether one of

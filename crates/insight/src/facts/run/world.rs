@@ -20,10 +20,9 @@ pub(crate) use crate::facts::run::world::connected::Process;
 use crate::facts::run::world::meeting::Leaving;
 pub(crate) use crate::facts::run::world::meeting::{Lost, Meeting};
 pub(crate) use crate::facts::run::world::rank::{RankInfo, with_pid};
-use crate::reason::words::are;
-use crate::reason::{Code, Evidence, Finding, Names};
+use crate::reason::{Evidence, Names};
 use rallypoint_protocol::addresses::MOST_RANKS;
-use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count, counted};
+use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
 const MOST_MEETINGS: usize = 16;
 
@@ -57,8 +56,10 @@ pub(crate) struct World {
     closings: Closings,
     /// Ranks that two live processes have published: the first and the second.
     pub(crate) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
-    /// Ranks came that are prepared for other world sizes. That is told if it still is so then.
-    differ: Option<Differ>,
+    /// Ranks came that are prepared for other world sizes: that is told if it still is so then…
+    pub(crate) differ_at: Option<Timestamp>,
+    /// …and was told, and is so.
+    pub(crate) differ: bool,
     /// Some of them came before the server was restarted. Others may have come and gone then: whether all had
     /// met is not known.
     pub(crate) is_of_before: bool,
@@ -86,12 +87,6 @@ impl Closings {
         self.all = self.all.saturating_add(1);
         self.waiting = self.waiting.saturating_add(waited.into());
     }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Differ {
-    due: Timestamp,
-    is_told: bool,
 }
 
 /// Processes that had met, and have all ended.
@@ -136,7 +131,8 @@ impl Default for World {
             ended: None,
             closings: Closings::default(),
             claimed_twice: BTreeMap::new(),
-            differ: None,
+            differ_at: None,
+            differ: false,
             is_of_before: false,
         }
     }
@@ -171,8 +167,8 @@ impl World {
         let is_other = |other: &Meeting| {
             other.number != self.meetings[at].number && other.is_live() && !other.fits(size)
         };
-        if self.differ.is_none() && self.meetings.iter().any(is_other) {
-            self.differ = Some(Differ { due: now + SETTLE, is_told: false });
+        if !self.differ && self.differ_at.is_none() && self.meetings.iter().any(is_other) {
+            self.differ_at = Some(now + SETTLE);
         }
         // Nobody finds what it has written over.
         let number = self.meetings[at].number;
@@ -338,7 +334,7 @@ impl World {
     pub(crate) fn publish_nccl_id(&mut self, conn: ConnId, listens: Option<IpAddr>, wrote: Evidence) {
         let process = wrote.peer.map(|peer| peer.ip()).zip(wrote.pid);
         if self.nccl_root.as_ref().is_some_and(|before| before.conn != conn && before.process != process) {
-            self.connected.forget_ended();
+            self.connected.ended.clear();
         }
         self.nccl_root = Some(NcclRoot { conn, wrote, process, listens, gone: None, is_cut_off: false });
         self.meets_otherwise = true;
@@ -404,49 +400,17 @@ impl World {
         if self.ended.is_none() && !self.meetings.iter().any(is_gathering) {
             self.ended = self.shown().all_ended(&self.connected);
         }
-        if self.has_told_different() && self.different().is_none() {
-            self.differ = None;
-        }
+        self.differ = self.differ && self.different().is_some();
         told
     }
 
     /// Two meetings, one of which has not met, whose ranks are prepared for different numbers.
-    fn different(&self) -> Option<(&Meeting, &Meeting)> {
+    pub(crate) fn different(&self) -> Option<(&Meeting, &Meeting)> {
         let live = || self.meetings.iter().filter(|meeting| meeting.size.is_some() && meeting.is_live());
         let newest = live().rfind(|meeting| meeting.met.is_none())?;
         let mut others = live().filter(|other| other.size != newest.size);
         let gathering = others.clone().find(|other| other.met.is_none());
         Some((gathering.or_else(|| others.next())?, newest))
-    }
-
-    pub(crate) fn has_told_different(&self) -> bool {
-        self.differ.is_some_and(|differ| differ.is_told)
-    }
-
-    /// Ranks that disagree on the world size. Reported once.
-    pub(crate) fn take_different(&mut self, now: Timestamp) -> Option<Finding> {
-        self.differ.filter(|differ| !differ.is_told && now >= differ.due)?;
-        self.differ = None;
-        let (first, other) = self.different()?;
-        let is_twice = first.live().any(|(rank, _)| other.holder(rank).is_some());
-        let of = |meeting: &Meeting| {
-            let live: BTreeMap<u32, &RankInfo> = meeting.live().collect();
-            let (&rank, info) = live.first_key_value()?;
-            let label = |(rank, info): (&u32, &&RankInfo)| {
-                if is_twice { info.label(*rank) } else { format!("rank {rank}") }
-            };
-            Some((meeting.size?, Names::of(live.iter().map(label)), info.wrote(rank)))
-        };
-        let (says, ranks, wrote) = of(first)?;
-        let (other_says, others, other_wrote) = of(other)?;
-        let (are, for_ranks) = (are(ranks.count()), counted(says, "rank", "ranks"));
-        let text = format!(
-            "the ranks disagree on the world size: {ranks} {are} prepared for {for_ranks}, {others} for \
-             {other_says}"
-        );
-        let reason = Code::WorldSizesDiffer.says(text).held(&ranks);
-        self.differ = Some(Differ { due: now, is_told: true });
-        Some(Finding::new(reason, "", now).seen([wrote, other_wrote]))
     }
 
     /// What may be missed: the number of ranks and the times stay.
@@ -614,8 +578,8 @@ impl World {
 
     /// Processes that ended, the first of them first, if all meet without telling their ranks.
     pub(crate) fn ended_unnamed(&self) -> Vec<&Evidence> {
-        let ended = self.connected.ended().filter(|_| self.is_unnamed());
-        let mut ended: Vec<_> = ended.map(|(_, closed)| closed).collect();
+        let ended = self.connected.ended.values().filter(|_| self.is_unnamed());
+        let mut ended: Vec<_> = ended.collect();
         ended.sort_by_key(|closed| closed.at);
         ended
     }

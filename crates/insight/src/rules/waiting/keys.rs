@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Display, Formatter};
 
 use crate::facts::run::{Meeting, RunKey, TrackedRun};
-use crate::facts::store::{Beside, Client, Passed, Poll, Waiting, process};
-use crate::facts::wanted::{BARRIER, ExpectedWriter, store_barrier, wanted};
+use crate::facts::store::{Client, Passed, Poll, Waiting, process};
+use crate::facts::wanted::{BARRIER, store_barrier, wanted};
 use crate::identity::processes::Graph;
-use crate::reason::presence::{Presence, SAME_WORLD_SIZE, Sighting, Waits};
-use crate::reason::rules::RESET;
 use crate::reason::words::{SLIP, has, have_waited, if_some};
-use crate::reason::{Code, Finding, Names, Reason};
+use crate::reason::{Code, Finding, Names, Presence, RESET, Reason, SAME_WORLD_SIZE, Sighting, Waits};
 use crate::rules::waiting::{NOT_REACHED, in_group};
 use rallypoint_protocol::addresses::read_gloo;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
@@ -268,30 +266,6 @@ impl Graph<'_> {
             None => self.elsewhere_doing(&label, conn, None),
         });
         (Names::of(ended), others)
-    }
-
-    /// What is known of a key on which a client gives up: who must write it, and who of its run is not there.
-    pub(crate) fn beside(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> Beside {
-        let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
-        let known = Beside { writer: self.writer(run, conn, &wanted), ..Beside::default() };
-        let Some(run) = run else { return known };
-        let meeting = self.meeting(conn, run);
-        let is_for_it = |wait: &&Waiting| wait.view.missing.first().is_some_and(|missing| **missing == *key);
-        match wanted.writer {
-            ExpectedWriter::Rank(rank) => {
-                let never_came = |rank: &u32| run.world.holder(meeting, *rank).is_none();
-                let absent = run.world.absent(meeting).filter(|other| never_came(&rank) && never_came(other));
-                let missing = Names::of_some(absent, |rank| run.rank_label_in(meeting, rank));
-                Beside { missing, ..known }
-            }
-            ExpectedWriter::Group(_) | ExpectedWriter::Unknown
-                if self.store.waits.get(&conn).as_ref().is_some_and(is_for_it) =>
-            {
-                let others = self.not_among(run, meeting, self.store.waits.values().filter(is_for_it));
-                Beside { others, ended: self.ended_ranks(run, meeting), ..known }
-            }
-            _ => known,
-        }
     }
 
     /// Why the key that a program waits for is not there.

@@ -161,7 +161,7 @@ fn the_metrics_of_a_closed_run_count_who_is_still_there() {
     for (left, there) in [("", 2), ("leave 0", 1), ("leave 2", 0)] {
         lab.play(left);
         lab.pass(2.0);
-        let figures = lab.insight.figures(lab.now);
+        let figures = lab.insight.documents(lab.now).figures();
         let [run] = &figures[..] else { panic!("{figures:?}") };
         let nodes = &run.summary.nodes;
         // None of them is waited for.

@@ -118,7 +118,7 @@ impl<P: Play> Judged<P> {
 
     /// What is said and shown of the run.
     fn shown(&self) -> Vec<Explanation> {
-        let run = self.play.lab().insight.run(P::RUN, None, None, self.play.lab().now);
+        let run = self.play.lab().insight.documents(self.play.lab().now).run(P::RUN, None, None);
         run.map(|run| run.explanations).unwrap_or_default()
     }
 
@@ -141,7 +141,7 @@ impl<P: Play> Judged<P> {
         let mut shown = self.shown();
         shown.extend(lab.said.iter().filter(|(_, said)| said.run_id.is_none()).map(|(_, said)| said.clone()));
         world.count_unsaid(self.play.seconds() - EXPLAIN_AFTER - LOOKED, &shown, &mut self.tally);
-        let Some(run) = lab.insight.run(P::RUN, None, None, lab.now) else { return Ok(()) };
+        let Some(run) = lab.insight.documents(lab.now).run(P::RUN, None, None) else { return Ok(()) };
         let is_over = |world: &World| world.over.is_none_or(|over| over == run.summary.state.is_over());
         yes(self.past.any(self.play.seconds(), is_over), &format!("its state is {:?}", run.summary.state))?;
         for missing in run.missing.iter().filter_map(|missing| missing.name.as_deref()) {
@@ -262,7 +262,7 @@ fn kind_of(why: &str) -> String {
 
 /// What the metrics show of a run agrees with its document.
 fn agree(lab: &Lab, run: &Run) -> Checked {
-    let figures = lab.insight.figures(lab.now);
+    let figures = lab.insight.documents(lab.now).figures();
     let is_it = |figures: &&RunFigures| figures.summary.run_id == run.summary.run_id;
     let figures = figures.iter().find(is_it).ok_or("the metrics do not have it")?;
     let without = |summary: &RunSummary| RunSummary { explanation: None, notes: 0, ..summary.clone() };

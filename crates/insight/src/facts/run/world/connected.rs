@@ -18,7 +18,7 @@ pub(crate) struct Connected {
     conns: BTreeMap<ConnId, Conn>,
     processes: BTreeMap<Process, Conns>,
     /// Processes whose last connection closed, which had used the keys of a group and did not come again.
-    ended: BTreeMap<Process, Evidence>,
+    pub(crate) ended: BTreeMap<Process, Evidence>,
     /// The processes that have used the keys of a group in this round, gone or not: each with how many of its
     /// connections were open at once that had, as containers may share an address and a process id.
     came: BTreeMap<Process, u32>,
@@ -121,11 +121,6 @@ impl Connected {
         self.processes.keys().copied()
     }
 
-    /// The processes that have ended, and that they did.
-    pub(crate) fn ended(&self) -> impl Iterator<Item = (&Process, &Evidence)> {
-        self.ended.iter()
-    }
-
     /// How many have used the keys of a group in this round, by address. `None` if processes are there that
     /// have not told their ids.
     pub(crate) fn came(&self) -> Option<BTreeMap<IpAddr, u32>> {
@@ -146,11 +141,6 @@ impl Connected {
     /// A round of agents begins: who has come belongs to the one before.
     pub(crate) fn begin_round(&mut self) {
         self.came.clear();
-        self.ended.clear();
-    }
-
-    /// The processes that have ended belonged to the job before.
-    pub(crate) fn forget_ended(&mut self) {
         self.ended.clear();
     }
 

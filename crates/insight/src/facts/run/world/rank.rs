@@ -3,8 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::facts::run::world::connected::Process;
-use crate::reason::Evidence;
-use crate::reason::presence::{Presence, Sighting};
+use crate::reason::{Evidence, Presence, Sighting};
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{ConnId, Timestamp};
 

@@ -1,16 +1,51 @@
-//! How a run ends, as a whole at the exit barrier or node by node.
+//! Agents as they come, finish and leave.
 
 use std::collections::BTreeMap;
 
-use crate::facts::run::TrackedRun;
-use crate::facts::run::limits::{MOST_NODES, SETTLE};
-use crate::facts::run::node::{Membership, TrackedNode};
-use crate::facts::run::round::Dying;
+use crate::facts::run::{Dying, MOST_NODES, Membership, SETTLE, TrackedNode, TrackedRun};
+use crate::reason::Evidence;
 use crate::rules::{ends, losses};
 use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
 impl TrackedRun {
+    /// An agent, which is `came`, uses its keys for the first time.
+    pub(crate) fn agent_came(
+        &mut self,
+        conn: ConnId,
+        kind: RunKind,
+        came: Option<&Evidence>,
+        now: Timestamp,
+    ) {
+        if self.round.closed.is_some() && self.has_state && kind == RunKind::C10d {
+            // Reported together.
+            let has_room = self.round.newcomers.len() < MOST_NODES;
+            self.round.newcomers.extend(came.cloned().filter(|_| has_room));
+        }
+        if self.agents.is_empty() {
+            // `none` is the id of all jobs that are given none, whatever their backend.
+            let follows_other = kind == RunKind::Static && self.kind == RunKind::C10d;
+            if follows_other || self.kind == RunKind::Static && !self.life.nodes.is_empty() {
+                // Nobody goes on with what was before, even if that has not been noticed yet.
+                self.all_have_left(now);
+            }
+            self.hosts.clear();
+        }
+        let host = came.and_then(|came| Some(came.peer?.ip()));
+        self.hosts.extend(host.filter(|_| self.hosts.len() < MOST_NODES));
+        if self.agents.insert(conn) {
+            self.touch();
+        }
+        self.life.all_gone = None;
+        self.life.ended_with_server = false;
+        if self.has_state && self.round.closed.is_none() && kind == RunKind::C10d {
+            self.round.over_at = None;
+        }
+        if kind == RunKind::C10d && self.kind == RunKind::Static {
+            self.give_way();
+        }
+    }
+
     /// An agent arrived at the exit barrier.
     pub(crate) fn arrive_at_exit(&mut self, conn: ConnId, now: Timestamp) {
         self.round.exit.insert(conn);
@@ -127,8 +162,7 @@ impl TrackedRun {
             of_kind.entry((one.is_cut_off, one.in_round, one.gave_up)).or_default().push(one);
         }
         for lost in of_kind.into_values() {
-            let gone = losses::gone(self, lost, left, expected, since);
-            gone.into_iter().for_each(|gone| self.found(gone));
+            self.found(losses::gone(self, lost, left, expected, since));
         }
     }
 }

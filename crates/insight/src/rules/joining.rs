@@ -1,69 +1,17 @@
 //! What holds in one run as time goes by, apart from what its waits show.
 
-use std::collections::BTreeMap;
-
 use crate::facts::links::Links;
-use crate::facts::missing::{missing, turned_away};
+use crate::facts::missing::missing;
 use crate::facts::plan::Plan;
 use crate::facts::run::{Membership, TrackedNode, TrackedRun};
-use crate::reason::presence::{AGENT, ANNOUNCED, GONE, Place, Presence, Sighting};
-use crate::reason::words::{are, have_waited, if_any, if_some, says_who, waits_since};
-use crate::reason::{Code, Finding, Hold, Names, Reason};
-use crate::rules::addresses::unreachable;
-use crate::rules::ends::at_exit;
-use crate::rules::losses::{ranks_ended, ranks_missing};
+use crate::reason::words::{are, have_waited, if_any, says_who, waits_since};
+use crate::reason::{AGENT, ANNOUNCED, Code, Finding, GONE, Hold, Names, Place, Presence, Reason, Sighting};
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
-use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState, Missing, TurnedAway};
-
-/// What holds in one run, apart from what its waits show.
-pub(crate) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
-    let mut held = Vec::new();
-    if run.native.is_some() {
-        let expected = run.expected(plan);
-        let announced =
-            missing(run, plan, expected).into_iter().filter(|node| node.presence == Presence::Announced);
-        let announced: Vec<String> = announced.filter_map(|node| node.name).collect();
-        held.extend(run.native_waits(&announced, now));
-        held.extend(run.native_expires(now));
-        held.extend(run.native_spares(now));
-        held.extend(store_closed(run, now));
-    } else {
-        held.extend(joining(run, plan, links, now));
-        if let (Some(completed), Some(group), false) =
-            (run.round.completed, run.round.group, run.state.is_over())
-        {
-            held.extend(fewer_than_expected(run, plan, group, completed));
-            let places = [Membership::WaitList, Membership::Redundant];
-            held.extend(places.into_iter().filter_map(|place| left_over(run, group, completed, place, now)));
-        }
-    }
-    held.extend(at_exit(run, links, now));
-    held.extend(ranks_ended(run, links, now));
-    held.extend(ranks_missing(run, now));
-    held.extend(unreachable(run));
-    held
-}
-
-/// The store of a native round is gone, and the round goes on.
-fn store_closed(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
-    let round = &run.round;
-    let since = round.reset.filter(|_| run.goes_on() && round.completed.is_some())?;
-    let ago = Elapsed(now.since(since));
-    let reason = Code::StoreReset
-        .says(format!("an operator's reset closed the store of round {} {ago} ago", round.number))
-        .severe(Severity::Info)
-        .hold(Hold::Soon)
-        .look_at(
-            "nothing, if the ranks go on and need no store any more; else start all agents of the job again, \
-             together: the next round has a store of its own",
-        );
-    Some(Finding::of_round(reason, run.round.number, since))
-}
 
 /// Nodes that wait beside a complete round, or for the next one while some members have not left this one. A
 /// static node beyond the number is an error of its own.
-fn left_over(
+pub(crate) fn left_over(
     run: &TrackedRun,
     group: u32,
     completed: Timestamp,
@@ -119,7 +67,7 @@ fn left_over(
 const GET_A_PLACE: &str = "they get the places of those that are gone when torch has taken these out of the \
                            round, 15 s after their last heartbeats";
 
-fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Option<Finding> {
+pub(crate) fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Option<Finding> {
     let is_joining = run.state == RunState::Joining && run.has_agents();
     // What a reset of the store has dropped is waited for, and said with that.
     let is_reset = run.kind == RunKind::C10d && run.round.reset.is_some();
@@ -174,7 +122,12 @@ fn not_enough(run: &TrackedRun, joined: u32, enough: Expected, waited: Elapsed) 
 }
 
 /// The round is complete with fewer nodes than an outside source expects.
-fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timestamp) -> Option<Finding> {
+pub(crate) fn fewer_than_expected(
+    run: &TrackedRun,
+    plan: &Plan,
+    formed: u32,
+    since: Timestamp,
+) -> Option<Finding> {
     let Expected { min: expected, source: from, .. } =
         plan.expected().filter(|expected| formed < expected.min && run.kind == RunKind::C10d)?;
     let left_over = Names::of(run.left_over(Membership::WaitList).map(|node| node.name.clone()));
@@ -192,104 +145,6 @@ fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timest
         .joined(Place::Node, formed, Some(expected))
         .from(Some(from));
     Some(Finding::of_round(reason, run.round.number, since))
-}
-
-/// What the gate shows, whether the run has traffic or not.
-pub(crate) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
-    let Some(gate) = plan.gate() else { return Vec::new() };
-    let mut held = Vec::new();
-    let since = run.first_seen.max(gate.since);
-    let mut hold = |about: String, reason, since| held.push(Finding::new(reason, about, since));
-    let held_back = || gate.turned_away.iter().filter(|pod| pod.gone.is_none()).map(|pod| &pod.said);
-    let all = || gate.pods.iter().chain(held_back());
-    let first = gate.pods.first();
-    if let Some((pod, other)) =
-        first.and_then(|pod| Some((pod, all().find(|other| other.nodes != pod.nodes)?)))
-    {
-        let text = format!(
-            "the pods disagree on the number of nodes: {} expects {}, {} expects {}",
-            pod.pod, pod.nodes, other.pod, other.nodes
-        );
-        hold(String::new(), Code::NnodesDiffer.says(text), since);
-    }
-    for (pod, rank) in held_back().filter_map(|pod| Some((pod, pod.node_rank?))) {
-        if let Some(holder) = plan.pod_of_rank(rank) {
-            let label = |pod: &Announcement| format!("pod {} at {}", pod.pod, pod.shown_at());
-            let all = Names::of([label(holder), format!("{}, which is held back", label(pod))]);
-            let reason = Reason::claimed(&format!("node rank {rank}"), &all, &Names::default());
-            hold(format!("node {rank}"), reason, since);
-        }
-    }
-    if let Some(versions) = &gate.versions {
-        let text = format!("the pods have different versions of PyTorch: {versions}");
-        hold(String::new(), Code::TorchVersionsDiffer.says(text), since);
-    }
-    if run.kind != RunKind::Announced {
-        return held;
-    }
-    match gate.state {
-        GateState::Open { since } => hold(String::new(), pods_idle(gate, plan, links, since, now), since),
-        GateState::Gathers => hold(String::new(), pods_missing(gate, now), gate.since),
-        GateState::OpenBefore => {}
-    }
-    held
-}
-
-/// Nothing has come from the processes of the pods that have passed their gate.
-fn pods_idle(gate: &GateSnapshot, plan: &Plan, links: &Links, opened: Timestamp, now: Timestamp) -> Reason {
-    let gone = gate.known().filter_map(|pod| {
-        let seen = links.since_announced(plan, pod.name, None);
-        (seen.presence != Presence::Announced).then(|| (pod.name.to_owned(), seen))
-    });
-    let gone: BTreeMap<_, _> = gone.collect();
-    let pods = count(gate.announced());
-    Code::PodsIdle
-        .says(format!(
-            "{} announced, and no process connected for {}",
-            Place::Pod.count(pods),
-            Elapsed(now.since(opened))
-        ))
-        .severe(if gone.is_empty() { Severity::Info } else { Severity::Warning })
-        .joined(Place::Pod, pods, None)
-        .lacks_each(Place::Pod, gone)
-}
-
-/// Pods have not announced themselves, and those that have are held back.
-fn pods_missing(gate: &GateSnapshot, now: Timestamp) -> Reason {
-    let waited = Elapsed(now.since(gate.since));
-    let (announced, expected) = (count(gate.pods.len()), gate.nodes.min);
-    // One that was turned away with the rank of another may be the one that is missing.
-    let missing = gate.missing.iter().filter(|missing| turned_away(gate, missing.node_rank).is_none());
-    let missing: Vec<_> = missing.map(|pod| (label(pod), of_missing(pod))).collect();
-    let refused = gate.turned_away.iter().map(|TurnedAway { said, gone }| {
-        let rank = if_some(said.node_rank, |rank| format!(" with rank {rank}"));
-        let gone = if_some(*gone, |at| format!(" ({})", Sighting::at(Presence::Silent, at).says(now)));
-        format!("pod {}{rank}{gone}", said.pod)
-    });
-    let refused = Names::of(refused);
-    let gone = missing.iter().filter(|(_, seen)| seen.presence != Presence::NeverSeen).count();
-    let look_at = match () {
-        () if !refused.is_empty() => {
-            "start the pods that were turned away with the number of nodes that the others have, each with \
-             its own rank: one of them may be missing as another"
-        }
-        () if gone >= expected.saturating_sub(announced) as usize => GONE,
-        () => Code::PodsMissing.rule().look_at,
-    };
-    Code::PodsMissing
-        .says(format!("{announced} of {} announced for {waited}", Place::Pod.count(expected)))
-        .look_at(look_at)
-        .joined(Place::Pod, announced, Some(expected))
-        .lacks_each(Place::Pod, missing)
-        .and("turned away", &refused)
-}
-
-fn of_missing(missing: &Missing) -> Sighting {
-    match missing.seen {
-        None => Presence::NeverSeen.into(),
-        Some(at) if missing.is_away => Sighting::at(Presence::Away, at),
-        Some(at) => Sighting::at(Presence::Silent, at),
-    }
 }
 
 /// Nodes have not joined; the first of those that have waits so long.
@@ -340,12 +195,4 @@ fn nodes_missing(
         .from(from)
         .lacks_each(Place::Node, absent)
         .and("there", &there)
-}
-
-fn label(missing: &Missing) -> String {
-    let rank = missing.node_rank;
-    match &missing.pod {
-        Some(pod) => format!("pod {pod} with rank {rank}"),
-        None => format!("pod with rank {rank}"),
-    }
 }

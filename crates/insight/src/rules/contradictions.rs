@@ -1,0 +1,247 @@
+//! What contradicts itself: each is a mistake that somebody made and can mend.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::facts::run::{Meeting, Membership, RankInfo, RunKey, TrackedNode, TrackedRun, World};
+use crate::facts::store::{Claim, Clash};
+use crate::jobs::Jobs;
+use crate::reason::words::{SAME_GROUPS, are};
+use crate::reason::{Code, Evidence, Finding, Names, Place, Reason};
+use crate::rules::Held;
+use rallypoint_api::{RunKind, RunState, Seen, Severity};
+use rallypoint_protocol::ids::{ConnId, Timestamp, counted};
+
+/// c10d: nodes came to a round that had as many nodes as another, which came last, asks for.
+pub(crate) fn other_number(newcomers: &Names, other: &str, group: u32, wrote: &Evidence) -> Finding {
+    let asks = if newcomers.count() == 1 { "asks" } else { "ask" };
+    let group = Place::Node.count(group);
+    let reason = Code::NnodesDiffer
+        .says(format!(
+            "{newcomers} came to a complete round of {group} and {asks} for more, while {other} asks for no \
+             more: their --nnodes differ"
+        ))
+        .held(newcomers);
+    Finding::new(reason, newcomers.to_string(), wrote.at).seen([wrote.clone()])
+}
+
+/// Static: a node of a rank that node rank 0, which waits for so many nodes, does not count on.
+pub(crate) fn beyond(node: &TrackedNode, rank: u32, nodes: u32, since: Timestamp) -> Finding {
+    let (who, counts_on) = (node.label(), Place::Node.count(nodes));
+    let reason = Code::JoinRefused
+        .says(format!("{who} came as node rank {rank}, but rank 0 counts on {counts_on}"))
+        .severe(Severity::Error)
+        .look_at("start every node with the same --nnodes and a --node-rank below it: they begin at 0");
+    let joined = node.evidence(Seen::Joined, None, node.joined);
+    Finding::new(reason, format!("node {rank} {since:?}"), since).seen([joined])
+}
+
+/// Ranks that disagree on the world size.
+pub(crate) fn world_sizes(world: &World, now: Timestamp) -> Option<Finding> {
+    let (first, other) = world.different()?;
+    let is_twice = first.live().any(|(rank, _)| other.holder(rank).is_some());
+    let of = |meeting: &Meeting| {
+        let live: BTreeMap<u32, &RankInfo> = meeting.live().collect();
+        let (&rank, info) = live.first_key_value()?;
+        let label = |(rank, info): (&u32, &&RankInfo)| {
+            if is_twice { info.label(*rank) } else { format!("rank {rank}") }
+        };
+        Some((meeting.size?, Names::of(live.iter().map(label)), info.wrote(rank)))
+    };
+    let (says, ranks, wrote) = of(first)?;
+    let (other_says, others, other_wrote) = of(other)?;
+    let (are, for_ranks) = (are(ranks.count()), counted(says, "rank", "ranks"));
+    let text = format!(
+        "the ranks disagree on the world size: {ranks} {are} prepared for {for_ranks}, {others} for \
+         {other_says}"
+    );
+    let reason = Code::WorldSizesDiffer.says(text).held(&ranks);
+    Some(Finding::new(reason, "", now).seen([wrote, other_wrote]))
+}
+
+/// How the processes of a run contradict each other: two claim one place, or they count on other numbers.
+pub(crate) fn of_run(run: &TrackedRun) -> Option<Code> {
+    let (world, has_rival) = (&run.world, run.those(Membership::Rival).next().is_some());
+    let is_twice = has_rival || !world.claimed_twice.is_empty();
+    let differs = world.differ.then_some(Code::WorldSizesDiffer);
+    if is_twice { Some(Code::DuplicateRank) } else { differs }
+}
+
+/// Live processes claim one place. `others`: more such places, each with the processes that claim it.
+pub(crate) fn claimed(what: &str, all: &Names, others: &Names) -> Reason {
+    let n = if all.count() == 2 { "two".to_owned() } else { all.count().to_string() };
+    Code::DuplicateRank
+        .says(format!("{n} live processes have claimed {what}: {all}"))
+        .and("the same is so of", others)
+        .held(all)
+}
+
+/// What live processes claim twice, as these clashes of writers in one store show.
+pub(crate) fn clashes(jobs: &Jobs, port: u16, mut clashes: Vec<Clash>) -> Vec<Held> {
+    clashes.retain(|clash| clash.conns.iter().all(|conn| !jobs.is_away(port, *conn)));
+    clashes.sort_by(|a, b| (&a.run, &a.claim).cmp(&(&b.run, &b.claim)));
+    let clients = jobs.stores.get(&port).map(|store| &store.clients);
+    let is_there = |conn: &ConnId| clients.is_some_and(|clients| clients.contains_key(conn));
+    let of_kind = clashes.chunk_by(|a, b| a.run == b.run && a.claim.is_like(&b.claim));
+    let found = of_kind.filter_map(|clashes| {
+        let of_one = clashes.chunk_by(|a, b| a.claim == b.claim);
+        let mut all = of_one.flat_map(|clashes| live(clashes, is_there)).peekable();
+        let first = *all.peek()?;
+        let mut who: BTreeMap<Claim, BTreeMap<ConnId, String>> = BTreeMap::new();
+        let clashes = all.flat_map(|Clash { claim, conns, wrote, .. }| {
+            let named = conns.iter().copied().zip(wrote);
+            named.map(|(conn, wrote)| (claim.clone(), conn, wrote.who.clone()))
+        });
+        // Some were not seen: what the first wrote had been dropped before the second came.
+        for (claim, conn, name) in clashes.chain(claims(jobs, port, &first.run, &first.claim)) {
+            who.entry(claim).or_default().entry(conn).or_insert(name);
+        }
+        let finding = duplicates(first, who, are_alone(jobs, first));
+        Some(Held { store: Some(port), run: Some(first.run.clone()), finding })
+    });
+    found.collect()
+}
+
+/// Whether both processes are the only ranks of their groups: neither reads what the other writes over.
+fn are_alone(jobs: &Jobs, clash: &Clash) -> bool {
+    let (Claim::Rank(rank), Some(run)) = (&clash.claim, jobs.runs.get(&clash.run)) else {
+        return false;
+    };
+    clash.conns.iter().all(|conn| run.world.of(Some(*rank), *conn).size == Some(1))
+}
+
+/// All of the kind of `one` that two live processes of a run claim, with their names.
+fn claims(jobs: &Jobs, port: u16, run: &RunKey, one: &Claim) -> Vec<(Claim, ConnId, String)> {
+    let Some(run) = jobs.runs.get(run) else { return Vec::new() };
+    let of_rival = |rival: &TrackedNode| {
+        let rank = rival.rank?;
+        Some((Claim::NodeRank(rank), [rival.conn?, run.node_of_rank(rank)?.conn?]))
+    };
+    let twice = run.world.claimed_twice.iter();
+    let twice = twice.map(|(&rank, &(one, other))| (Claim::Rank(rank), [one, other]));
+    let all = run.those(Membership::Rival).filter_map(of_rival).chain(twice);
+    let named = all.filter(|(claim, _)| claim.is_like(one)).flat_map(|(claim, conns)| {
+        conns.map(|conn| (claim.clone(), conn, jobs.claimant(port, conn, &claim)))
+    });
+    named.collect()
+}
+
+/// The clashes between processes that are there, or else the first one: a process that ended meanwhile may
+/// never have been there together with one that came since.
+fn live(clashes: &[Clash], is_there: impl Fn(&ConnId) -> bool) -> impl Iterator<Item = &Clash> {
+    let is_live = move |clash: &&Clash| clash.conns.iter().all(&is_there);
+    let is_none_live = !clashes.iter().any(|it| is_live(&it));
+    clashes.iter().take(usize::from(is_none_live)).chain(clashes.iter().filter(is_live))
+}
+
+/// What live processes of a run claim, all of one kind together, with who claims it.
+fn duplicates(
+    first: &Clash,
+    mut known: BTreeMap<Claim, BTreeMap<ConnId, String>>,
+    are_alone: bool,
+) -> Finding {
+    let about = match &first.claim {
+        Claim::NodeRank(rank) => format!("node {rank}"),
+        Claim::Rank(_) => String::new(),
+        Claim::Member(id) | Claim::NodeId(id) => id.clone(),
+    };
+    let all = Names::of(known.remove(&first.claim).unwrap_or_default().into_values());
+    let others = Names::of_some(known, |(claim, who)| format!("{claim} ({})", Names::of(who.into_values())));
+    let reason = claimed(&first.claim.to_string(), &all, &others);
+    // What a program makes without `init_process_group` has a URL for a name.
+    let is_of_group = matches!(&first.claim, Claim::Member(member) if !member.contains("://"));
+    let reason = match () {
+        () if is_of_group => reason.look_at(SAME_GROUPS),
+        () if matches!(first.claim, Claim::NodeId(_)) => reason.look_at(
+            "torchrun makes that id of host name and process id, and takes both for one node: give each host \
+             (container) a name of its own, or each agent its --local-addr, and restart them",
+        ),
+        () if are_alone => reason.then(", each as the only rank of its group").severe(Severity::Info).look_at(
+            "nothing, if each is a job of its own; else give all the same WORLD_SIZE and MASTER_ADDR, and \
+             each its own RANK",
+        ),
+        () => reason,
+    };
+    Finding::new(reason, about, first.at).seen(first.wrote.clone())
+}
+
+/// A live process has each of so many ranks already: with one of them and the two processes that claim it.
+pub(crate) fn second_job(ranks: u32, rank: u32, both: &Names, now: Timestamp) -> Finding {
+    let text = format!("each of {ranks} ranks is claimed by several live processes: rank {rank} by {both}");
+    let reason = Code::TwoJobs.says(text).held(both).look_at(
+        "if these are two jobs, give each its own store (--listen twice, or POST /api/v1/stores); if one \
+         process started the other (data workers), only one may make the process group",
+    );
+    Finding::new(reason, "", now)
+}
+
+/// Nodes of one id that use different backends, and wait for each other.
+pub(crate) fn two_backends(jobs: &Jobs) -> Vec<Held> {
+    let gathers = |run: &TrackedRun| matches!(run.state, RunState::Joining | RunState::LastCall);
+    let live = jobs.runs.iter().filter(|(_, run)| !run.state.is_over());
+    let found = live.filter_map(|(key, run)| {
+        // Two jobs that lack nobody may well have one id: `none` is that of all that are given none.
+        let is_other = |other: &&TrackedRun| {
+            other.key.port().is_some()
+                && other.key.id() == key.id()
+                && !other.agents.is_empty()
+                && (gathers(run) || gathers(other))
+        };
+        let nodes: Vec<_> = run.participants().filter(|node| node.is_there()).collect();
+        let beside = jobs.runs.values().find(|other| run.native.is_some() && is_other(other));
+        let (one, other, others) = match beside {
+            Some(other) => ("rallypoint", other.kind.name(), other.participants().collect::<Vec<_>>()),
+            None if run.native.is_none() => ("c10d", "static", run.those(Membership::Stranger).collect()),
+            None => return None,
+        };
+        if others.is_empty() && run.native.is_none() {
+            return None;
+        }
+        let first = nodes.first()?;
+        let joins = [Some(first), others.first()].into_iter().flatten();
+        let joins = joins.map(|node| node.evidence(Seen::Joined, None, node.joined));
+        let since = joins.clone().map(|joined| joined.at).max()?;
+        let [nodes, others] = [&nodes, &others].map(|nodes| Names::of(nodes.iter().map(|node| node.told())));
+        let reason = Code::TwoBackends.says(format!(
+            "nodes of this run use two rendezvous backends, and never meet: {one} ({nodes}), and {other} \
+             ({others})"
+        ));
+        let held = [Some(key), beside.map(|run| &run.key)].into_iter().flatten().map(|of| {
+            let mut finding = Finding::new(reason.clone(), "", since).seen(joins.clone());
+            // The log names both runs in one line.
+            finding.reason.is_detail = of != key;
+            Held { store: of.port(), run: Some(of.clone()), finding }
+        });
+        Some(held.collect::<Vec<_>>())
+    });
+    found.flatten().collect()
+}
+
+/// Two agents' runs in one store are two jobs when both have been there this long.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// Two static runs in one store write the same workers' keys. While both gather and their nodes have
+/// different ranks, it may be one job with a slip in an id.
+pub(crate) fn two_jobs(jobs: &Jobs, port: u16, now: Timestamp) -> Option<Held> {
+    let clients = &jobs.stores.get(&port)?.clients;
+    let is_heard = |conn: &ConnId| clients.contains_key(conn) && !jobs.is_away(port, *conn);
+    let is_live = |run: &&TrackedRun| {
+        run.key.port() == Some(port)
+            && run.kind == RunKind::Static
+            && run.agents.iter().any(is_heard)
+            && !run.round.roles.is_empty()
+            && now.since(run.first_seen) >= SETTLED
+    };
+    let mut live = jobs.runs.values().filter(is_live);
+    let (one, other) = (live.next()?, live.next()?);
+    let gathers = |run: &TrackedRun| run.state == RunState::Joining;
+    if gathers(one) && gathers(other) && one.round.roles.is_disjoint(&other.round.roles) {
+        return None;
+    }
+    let both = Names::of([one, other].map(|run| format!("run {}", jobs.name(&run.key))));
+    let text = format!("two jobs on one store: {both} (their workers use the same keys)");
+    let reason = Code::TwoJobs.says(text).held(&both);
+    let (older, newer) = if one.first_seen <= other.first_seen { (one, other) } else { (other, one) };
+    let finding = Finding::new(reason, "", newer.first_seen);
+    Some(Held { store: Some(port), run: Some(older.key.clone()), finding })
+}

@@ -1,0 +1,70 @@
+//! Who gave up on what.
+
+use crate::facts::run::RunKey;
+use crate::facts::store::{Beside, GivenUp, Waiting};
+use crate::facts::wanted::{ExpectedWriter, wanted};
+use crate::identity::processes::Graph;
+use crate::reason::words::if_some;
+use crate::reason::{Code, Finding, Names, Place, Presence};
+use rallypoint_api::Severity;
+use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
+
+const POLLS: &str =
+    "nothing, if the program means to poll; else look at the process that should write the key";
+
+/// Clients gave up on `key`.
+pub(crate) fn gave_up(key: &[u8], given_up: GivenUp) -> Finding {
+    let GivenUp { waited, who, more, again, beside, at } = given_up;
+    let Beside { writer, missing, others, ended } = beside;
+    let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();
+    let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
+    let who = Names { shown, more, range: None };
+    let (about, waited) = (ShownKey(key).to_string(), Elapsed(waited));
+    let tries = if again { " to try again" } else { "" };
+    // The one that must write it is named already.
+    let missing = if missing.count() == 1 { Names::default() } else { missing };
+    let writer = if_some(writer, |writer| format!("; it must come from {writer}"));
+    let reason = Code::GaveUp
+        .says(format!("{who} gave up on `{about}` after {waited}{tries}{writer}"))
+        .held(&who)
+        .lacks("missing", Place::Rank, &missing, Presence::Unknown)
+        .ended(&ended)
+        .others(&others)
+        .when(again, |reason| reason.severe(Severity::Info).look_at(POLLS));
+    Finding::new(reason, about, at).seen(evidence).in_round(wanted(key).round)
+}
+
+/// A rank reported that a collective timed out or failed.
+pub(crate) fn reported(who: &str, at: Timestamp) -> Finding {
+    let reason = Code::GaveUp
+        .says(format!("{who} reported that a collective timed out or failed"))
+        .look_at("look at that rank's log for the collective that timed out")
+        .held(&Names::of([who.to_owned()]));
+    Finding::new(reason, who, at)
+}
+
+impl Graph<'_> {
+    /// What is known of a key on which a client gives up: who must write it, and who of its run is not there.
+    pub(crate) fn beside(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> Beside {
+        let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
+        let known = Beside { writer: self.writer(run, conn, &wanted), ..Beside::default() };
+        let Some(run) = run else { return known };
+        let meeting = self.meeting(conn, run);
+        let is_for_it = |wait: &&Waiting| wait.view.missing.first().is_some_and(|missing| **missing == *key);
+        match wanted.writer {
+            ExpectedWriter::Rank(rank) => {
+                let never_came = |rank: &u32| run.world.holder(meeting, *rank).is_none();
+                let absent = run.world.absent(meeting).filter(|other| never_came(&rank) && never_came(other));
+                let missing = Names::of_some(absent, |rank| run.rank_label_in(meeting, rank));
+                Beside { missing, ..known }
+            }
+            ExpectedWriter::Group(_) | ExpectedWriter::Unknown
+                if self.store.waits.get(&conn).as_ref().is_some_and(is_for_it) =>
+            {
+                let others = self.not_among(run, meeting, self.store.waits.values().filter(is_for_it));
+                Beside { others, ended: self.ended_ranks(run, meeting), ..known }
+            }
+            _ => known,
+        }
+    }
+}
