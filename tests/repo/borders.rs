@@ -83,8 +83,7 @@ fn what_is_given_its_inputs_reads_none() {
 /// The rooms of insight: what says something only reads the facts, and what changes them says nothing.
 #[test]
 fn rules_change_no_fact_and_adapters_say_nothing() {
-    const FACTS: [&str; 7] =
-        ["Jobs", "Links", "Meeting", "StoreWatch", "TrackedNode", "TrackedRun", "World"];
+    const FACTS: [&str; 7] = ["Jobs", "Links", "Meeting", "StoreWatch", "TrackedNode", "TrackedRun", "World"];
     let src = Path::new(ROOT).join("crates/insight/src");
     let mut seen = BTreeSet::new();
     for (name, code) in code_below(&src, &src) {

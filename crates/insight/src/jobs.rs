@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Settings;
-use crate::facts::links::Links;
-use crate::facts::plan::{Plan, Plans};
-use crate::facts::run::{Room, RunKey, TrackedRun, with_pid};
-use crate::facts::store::{Claim, Client, ForeignClients, StoreOwner, StoreWatch};
+use crate::facts::{
+    Claim, Client, ForeignClients, Links, Plan, Plans, Room, RunKey, StoreOwner, StoreWatch, TrackedRun,
+    with_pid,
+};
 use crate::identity::processes::Graph;
 use crate::report::told::Told;
 use crate::totals::Totals;
@@ -112,8 +112,18 @@ impl Jobs {
     pub(crate) fn graph(&self, port: u16, now: Timestamp) -> Option<Graph<'_>> {
         let store = self.stores.get(&port)?;
         let Self { runs, links, plans, awake_since, .. } = self;
-        let (processes, counted, idle) = (OnceCell::new(), OnceCell::new(), RefCell::default());
-        Some(Graph { store, runs, links, plans, awake_since: *awake_since, now, processes, counted, idle })
+        Some(Graph {
+            store,
+            runs,
+            links,
+            plans,
+            awake_since: *awake_since,
+            now,
+            processes: OnceCell::new(),
+            counted: OnceCell::new(),
+            published: OnceCell::new(),
+            idle: RefCell::default(),
+        })
     }
 
     /// Whether a connection's link is away.

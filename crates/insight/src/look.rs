@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::epoch::Epoch;
-use crate::facts::run::{RunKey, TrackedRun};
-use crate::facts::store::Client;
+use crate::facts::{Client, RunKey, TrackedRun};
 use crate::jobs::Jobs;
 use crate::reason::{Code, Names, Reason};
 use crate::report::log::{Change, Subject, Topic, Utterance};
@@ -153,7 +152,7 @@ impl Look<'_> {
         let run = self.jobs.runs.get_mut(&key).filter(|run| !run.has_agents());
         let Some((ranks, rank, claims)) = run.and_then(|run| run.world.take_second_job()) else { return };
         let store = self.jobs.store(port);
-        store.clashes.retain(|clash| clash.run != key);
+        store.clashes.retain(|clash| clash.run.as_ref() != Some(&key));
         let who = |conn| store.clients.get(&conn).map_or_else(|| "a process".into(), Client::label);
         let finding = contradictions::second_job(ranks, rank, &Names::of(claims.map(who)), self.now);
         self.fact(Held { store: Some(port), run: Some(key), finding });

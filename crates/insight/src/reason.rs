@@ -9,7 +9,7 @@ mod evidence;
 mod names;
 mod presence;
 mod rules;
-pub(crate) mod words;
+mod words;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +22,10 @@ pub(crate) use self::presence::{
 };
 pub use self::rules::{Code, RULES, Rule};
 pub(crate) use self::rules::{Hold, RESET};
+pub(crate) use self::words::{
+    CLOSED, ENDED, OTHER_PORT, SAME_GROUPS, SLIP, all, are, clients, ended_first, has, have_waited, if_any,
+    if_some, in_a_loop, says_who, waits_since,
+};
 use crate::epoch::Epoch;
 use crate::totals::Tally;
 use rallypoint_api::{Certainty, ExpectedFrom, Severity};

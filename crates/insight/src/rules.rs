@@ -18,10 +18,7 @@ pub(crate) mod waiting;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
-use crate::facts::links::Links;
-use crate::facts::missing::missing;
-use crate::facts::plan::Plan;
-use crate::facts::run::{Membership, RunKey, TrackedNode, TrackedRun};
+use crate::facts::{Links, Membership, Plan, RunKey, TrackedNode, TrackedRun, missing};
 use crate::jobs::Jobs;
 use crate::reason::{Finding, Names, Presence};
 use rallypoint_protocol::ids::{ConnId, Timestamp};

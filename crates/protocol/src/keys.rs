@@ -6,6 +6,11 @@
 //! client adds (only `init/` has none).
 
 mod process_groups;
+mod writer;
+
+pub use self::writer::{
+    BARRIER, ExpectedWriter, Wanted, address_of, own_member, store_barrier, sub_group_of, wanted,
+};
 
 /// The purpose of a key of PyTorch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Named barriers: each participant waits until all have arrived. If the members are named, the missing ones
 //! can be named too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -183,6 +183,8 @@ struct Barrier {
     /// Participants whose time-out has passed in this use, and that have not come again. Only the first ones
     /// are kept.
     gave_up: BTreeSet<Label>,
+    /// Participants that came to this use and were refused, and why. Only the first ones are kept.
+    refused: BTreeMap<Label, String>,
     /// No participant has been silent for too long before this time.
     silent_at: Option<Timestamp>,
 }
@@ -190,8 +192,8 @@ struct Barrier {
 impl Barrier {
     /// Bytes that it takes, roughly.
     fn memory(&self) -> usize {
-        let arrivals =
-            [self.arrived.len(), self.last_use.len(), self.gave_up.len()].map(|n| n.saturating_mul(ARRIVAL));
+        let arrivals = [self.arrived.len(), self.last_use.len(), self.gave_up.len(), self.refused.len()];
+        let arrivals = arrivals.map(|n| n.saturating_mul(ARRIVAL));
         [BARRIER, self.members_memory].into_iter().chain(arrivals).sum()
     }
 
@@ -206,6 +208,13 @@ impl Barrier {
         });
         super::give_back(&mut self.arrived);
         self.silent_at = self.arrived.values().filter(|a| !a.parked).map(|a| a.last_seen + patience).min();
+    }
+
+    /// A participant has come to others that wait, and cannot wait with them.
+    fn refuse(&mut self, participant: Label, why: String) {
+        if self.refused.len() < LISTED && !self.arrived.is_empty() {
+            self.refused.insert(participant, why);
+        }
     }
 
     /// A participant shows that it is there: it may be silent for too long from this time on.
@@ -263,6 +272,8 @@ pub struct OpenBarrier {
     pub missing: Vec<String>,
     /// Participants that had arrived, and gave up. A few of them.
     pub gave_up: Vec<String>,
+    /// Participants that came and were refused, each with the reason. A few of them.
+    pub refused: Vec<String>,
     /// When the first of the waiting participants arrived.
     pub since: Timestamp,
 }
@@ -349,7 +360,11 @@ impl Barriers {
         arrival: Arrival,
         now: Timestamp,
     ) -> Result<(ArrivalStanding, Vec<Label>), ArrivalRefusal> {
-        check(&arrival)?;
+        let checked = check(&arrival);
+        if let (Err(ArrivalRefusal::Bad(why)), Some(barrier)) = (&checked, self.by_name.get_mut(name)) {
+            barrier.refuse(arrival.participant.clone(), why.clone());
+        }
+        checked?;
         if !self.by_name.contains_key(name) {
             self.tidy(now);
             if self.by_name.len() >= self.limit {
@@ -390,16 +405,19 @@ impl Barriers {
             (barrier.size, barrier.members, barrier.first) = (size, members, Some(participant.clone()));
             barrier.members_memory = members_memory;
         } else if barrier.size != size || barrier.members != members {
+            let wanted = Barrier::wants(size, members.as_ref());
+            barrier.refuse(participant.clone(), format!("{participant} wants {wanted}"));
             return Err(ArrivalRefusal::Mismatch {
                 barrier: name.clone(),
                 first: barrier.first.clone().unwrap_or_else(|| participant.clone()),
                 participant,
                 settled: Barrier::wants(barrier.size, barrier.members.as_ref()),
-                wanted: Barrier::wants(size, members.as_ref()),
+                wanted,
             });
         }
         let arrived = Arrived { id: arrival_id.clone(), parked: false, last_seen: now, since: now, timeout };
         barrier.gave_up.remove(&participant);
+        barrier.refused.remove(&participant);
         barrier.arrived.insert(participant.clone(), arrived);
         if count(barrier.arrived.len()) < barrier.size {
             return self
@@ -409,6 +427,7 @@ impl Barriers {
         barrier.released = barrier.released.saturating_add(1);
         barrier.last_size = barrier.size;
         barrier.gave_up.clear();
+        barrier.refused.clear();
         let arrived = std::mem::take(&mut barrier.arrived);
         barrier.last_use = arrived.into_iter().map(|(who, arrived)| (who, arrived.id)).collect();
         let woken = barrier.last_use.keys().cloned().collect();
@@ -479,7 +498,8 @@ impl Barriers {
             let (name, size, arrived, silent) = (name.clone(), barrier.size, count(arrived), names(false));
             let gave_up: Vec<String> = barrier.gave_up.iter().map(Label::to_string).collect();
             let missing = barrier.missing().into_iter().filter(|name| !gave_up.contains(name)).collect();
-            Some(OpenBarrier { name, size, arrived, there, silent, missing, gave_up, since })
+            let refused = barrier.refused.values().cloned().collect();
+            Some(OpenBarrier { name, size, arrived, there, silent, missing, gave_up, refused, since })
         });
         open.collect()
     }
@@ -617,6 +637,19 @@ mod tests {
             Err(ArrivalRefusal::Gone),
             "it is taken back"
         );
+    }
+
+    #[test]
+    fn who_was_refused_is_told_until_it_comes_as_the_others_do() {
+        let (mut barriers, name) = (barriers(), label("b"));
+        barriers.arrive(&name, arrival("a", "1", 3), at(0)).expect("waits");
+        barriers.arrive(&name, arrival("c", "1", 4), at(1)).expect_err("another number");
+        let members = Some(["a", "b"].map(label).into());
+        barriers.arrive(&name, Arrival { members, ..arrival("d", "1", 2) }, at(1)).expect_err("no member");
+        let refused = |barriers: &Barriers| barriers.open(at(2)).pop().expect("a waits").refused;
+        assert_eq!(refused(&barriers), ["c wants 4", "d is not one of the members"]);
+        barriers.arrive(&name, arrival("c", "2", 3), at(2)).expect("waits");
+        assert_eq!(refused(&barriers), ["d is not one of the members"]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::slot::SlotId;
 use super::stale::StaleKeys;
 use super::{Cleanup, Effects, Observed, Progress, Store};
 use rallypoint_journal::grown;
+use rallypoint_protocol::addresses::read_gloo;
 use rallypoint_protocol::ids::{ConnId, Timestamp};
 use rallypoint_protocol::keys::debug_server_of;
 use rallypoint_protocol::{Payload, Reply};
@@ -55,16 +56,17 @@ impl Store {
             }
         }
         let was_present = self.keys.slot(id).is_present();
-        if fx.observes()
-            && let Some(record) = &self.keys.slot(id).record
-        {
-            let key = self.keys.slot(id).key().into();
-            fx.observe(if record.is_of_job() {
-                Observed::Wrote { conn, key, value: value.clone() }
-            } else {
-                let address = debug_server_of(&key).map(|_| value.clone());
-                Observed::Published { conn, key, address }
-            });
+        if fx.observes() {
+            let slot = self.keys.slot(id);
+            match &slot.record {
+                Some(record) if !record.is_of_job() => {
+                    let address = debug_server_of(slot.key()).map(|_| value.clone());
+                    fx.observe(Observed::Published { conn, key: slot.key().into(), address });
+                }
+                // Below a prefix of its own a program makes groups, too: only the value tells.
+                None if read_gloo(&value).size.is_none() => {}
+                _ => fx.observe(Observed::Wrote { conn, key: slot.key().into(), value: value.clone() }),
+            }
         }
         self.keys.set_value(id, Some(value));
         if !self.keys.slot(id).waiters.is_empty() {

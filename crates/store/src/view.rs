@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use super::counting::Counted;
 use super::deleted::KeyPast;
 use super::waiters::WaitOn;
@@ -52,9 +50,6 @@ pub struct WaitView {
     /// How many have arrived where `NAME/last_member` is waited for: `NAME/num_members` counts them. Only
     /// from [`Store::long_waits`].
     pub arrived: Option<u32>,
-    /// The value of a key that differs from the first missing key only in the number at its end. Only from
-    /// [`Store::long_waits`].
-    pub sibling: Option<Bytes>,
     /// What the host of a job has read. See [`Store::counting`].
     pub counted: Option<Counted>,
 }
@@ -66,21 +61,8 @@ impl WaitView {
     /// A wait for one key, with no more than that.
     pub fn new(conn: ConnId, peer: SocketAddr, pid: Option<u32>, waited: Duration, key: WaitedKey) -> Self {
         let (barrier_size, keys, missing, past) = (None, 1, vec![key], KeyPast::NotKnown);
-        let (similar, arrived, sibling, counted) = (None, None, None, None);
-        Self {
-            conn,
-            peer,
-            pid,
-            waited,
-            barrier_size,
-            keys,
-            missing,
-            similar,
-            past,
-            arrived,
-            sibling,
-            counted,
-        }
+        let (similar, arrived, counted) = (None, None, None);
+        Self { conn, peer, pid, waited, barrier_size, keys, missing, similar, past, arrived, counted }
     }
 }
 
@@ -156,7 +138,7 @@ impl Store {
     }
 
     /// For waits on a key of a program: adds the key that the client may have meant, the past of the awaited
-    /// key, how many have arrived if it ends a barrier, and what others have written beside it.
+    /// key, and how many have arrived if it ends a barrier.
     fn add_similar(&self, waits: &mut [WaitView]) {
         let mut looks = Self::MOST_SIMILAR_LOOKS;
         let mut known: HashMap<WaitedKey, (Option<WaitedKey>, KeyPast)> = HashMap::new();
@@ -169,21 +151,8 @@ impl Store {
                     .clone();
                 let barrier = key.strip_suffix(b"last_member");
                 wait.arrived = barrier.and_then(|barrier| self.count(&[barrier, b"num_members"].concat()));
-                wait.sibling = self.sibling_of(key);
             }
         }
-    }
-
-    /// What one of the first members of a group has written, if `key` is of another. A larger value is no
-    /// address.
-    fn sibling_of(&self, key: &[u8]) -> Option<Bytes> {
-        const FIRST: [u8; 4] = *b"0123";
-        const LONGEST: usize = 64 * 1024;
-        let end = key.iter().rposition(|byte| !byte.is_ascii_digit())?.saturating_add(1);
-        let mut names =
-            FIRST.iter().filter(|_| end < key.len()).map(|&number| [&key[..end], &[number]].concat());
-        let written = names.find_map(|name| self.keys.slot(self.keys.find(&name)?).value());
-        written.filter(|value| value.len() <= LONGEST).cloned()
     }
 
     fn count(&self, key: &[u8]) -> Option<u32> {
@@ -232,7 +201,6 @@ impl Store {
             similar: None,
             past: KeyPast::default(),
             arrived: None,
-            sibling: None,
             counted: is_count.then_some(Counted { clients: 0, unchanged: waited, ago: Duration::ZERO }),
         })
     }

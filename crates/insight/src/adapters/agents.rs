@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::facts::run::{Dying, MOST_NODES, Membership, SETTLE, TrackedNode, TrackedRun};
+use crate::facts::{Dying, MOST_NODES, Membership, SETTLE, TrackedNode, TrackedRun};
 use crate::reason::Evidence;
 use crate::rules::{ends, losses};
 use rallypoint_api::{RunKind, Seen};

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::facts::plan::Plan;
-use crate::facts::run::{Dying, Membership, NodeId, Room, Sign, TrackedNode, TrackedRun};
+use crate::facts::{Dying, Membership, NodeId, Plan, Room, Sign, TrackedNode, TrackedRun};
 use crate::reason::{Evidence, Names};
 use crate::rules::{contradictions, ends, losses, starts};
 use rallypoint_protocol::ids::{ConnId, Timestamp, count};
@@ -171,6 +170,9 @@ impl TrackedRun {
                     self.life.beat = self.life.beat.max(Some(now.since(node.last_heartbeat)));
                 }
                 (node.stamp, node.last_heartbeat) = (stamp, now);
+                // Agents write this for themselves alone.
+                let time = i64::try_from(now.0.as_micros()).unwrap_or(i64::MAX);
+                node.clock = (stamp != i64::MIN).then(|| stamp.saturating_sub(time));
                 relisted.changed.push(at);
             }
             if node.membership != membership {

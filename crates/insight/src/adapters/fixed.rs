@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::facts::plan::Plan;
-use crate::facts::run::{
-    Agent, AssignedRanks, MOST_NODES, Membership, NodeId, Restarting, Room, RoundFacts, SETTLE, TrackedNode,
-    TrackedRun,
+use crate::facts::{
+    Agent, AssignedRanks, MOST_NODES, Membership, NodeId, Plan, Restarting, Room, RoundFacts, SETTLE,
+    TrackedNode, TrackedRun,
 };
 use crate::rules::{contradictions, starts};
 use rallypoint_api::{RunKind, Seen};

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::facts::run::{RunKey, TrackedRun};
+use crate::facts::{RunKey, TrackedRun};
 use crate::jobs::Jobs;
 use crate::report::told::Told;
 use rallypoint_api::RunKind;

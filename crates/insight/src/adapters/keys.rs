@@ -1,7 +1,6 @@
 //! What agents and workers do with a run's keys, one by one.
 
-use crate::facts::plan::Plan;
-use crate::facts::run::{MOST_NODES, Room, SETTLE, TrackedNode, TrackedRun};
+use crate::facts::{MOST_NODES, Plan, Room, SETTLE, TrackedNode, TrackedRun};
 use crate::reason::Evidence;
 use crate::rules::{ends, starts, stores};
 use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
@@ -106,9 +105,9 @@ impl TrackedRun {
     pub(crate) fn part_written(&mut self, part: RendezvousPart, conn: ConnId, value: &[u8], at: Timestamp) {
         let text = || ShownKey(value).to_string();
         match part {
-            RendezvousPart::MasterAddr => self.round.master.host = Some(text()),
+            RendezvousPart::MasterAddr => self.life.master.host = Some(text()),
             RendezvousPart::MasterPort => {
-                self.round.master.port = Some(text());
+                self.life.master.port = Some(text());
                 self.life.workers_placed = false;
             }
             RendezvousPart::RoleInfo(rank) => {

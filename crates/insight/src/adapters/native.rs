@@ -4,12 +4,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::facts::missing::Absent as AbsentNode;
-use crate::facts::run::{
+use crate::facts::Absent as AbsentNode;
+use crate::facts::{
     Agent, AtExit, MISSING_SHOWN, Membership, Native, NodeId, Over, Spare, TrackedNode, TrackedRun,
 };
-use crate::reason::words::has;
-use crate::reason::{Evidence, Finding, Presence};
+use crate::reason::{Evidence, Finding, Presence, has};
 use crate::rules::starts;
 use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, RunState, Seen};
 use rallypoint_protocol::ids::{ConnId, Label, Timestamp, count};
@@ -287,6 +286,11 @@ fn is_on_its_way(node: &NodeSnapshot) -> bool {
     !node.is_late && node.is_watched && matches!(node.state, NodeState::InRound { .. })
 }
 
+/// The nodes of the last round that have not joined the one that forms.
+fn of_before(snapshot: &RunSnapshot) -> impl Iterator<Item = &NodeSnapshot> {
+    snapshot.nodes.iter().filter(|node| matches!(node.state, NodeState::InRound { .. }))
+}
+
 /// It has joined, or was told to join again, and is not heard from.
 fn is_missed(node: &NodeSnapshot) -> bool {
     node.is_late && !matches!(node.state, NodeState::Redundant { .. })
@@ -353,6 +357,8 @@ fn lacks(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> Option<Pres
         () if snapshot.absent.iter().any(|it| it.fate == Fate::Lost) => Presence::Unreachable,
         () if missed().next().is_some() && missed().all(|node| node.is_cut) => Presence::Closed,
         () if missed().next().is_some() => Presence::Silent,
+        // Nodes that send no heartbeats may be there, and have done all they had to.
+        () if to_come > 0 && of_before(snapshot).any(|node| !node.is_watched) => Presence::NotAgain,
         () if to_come > 0 => Presence::NeverSeen,
         () if on_their_way > 0 => Presence::Connected,
         () => Presence::Finished,
@@ -377,7 +383,7 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32, names: &SharedName
         return Vec::new();
     }
     // Nodes that were heard of just now are on their way: they were told to join again.
-    let of_last_round = snapshot.nodes.iter().filter(|node| node.is_watched && !is_on_its_way(node));
+    let of_last_round = of_before(snapshot).filter(|node| !is_on_its_way(node));
     let of_last_round = of_last_round.filter_map(|node| match node.state {
         NodeState::InRound { rank } => {
             Some((&node.info.name, &node.info.address, Some(rank), Presence::Unknown, node.heard))

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::facts::run::{RankInfo, RunKey, TrackedRun};
-use crate::facts::store::{Claim, Clash, Client, GivenUp, Poll, Waiting};
-use crate::facts::wanted::{ExpectedWriter, wanted};
+use crate::facts::{Claim, Clash, Client, GivenUp, Poll, Published, RankInfo, RunKey, TrackedRun, Waiting};
 use crate::jobs::{Fold, Jobs};
 use crate::reason::Evidence;
 use crate::rules::waiting::given_up;
@@ -16,7 +14,8 @@ use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::addresses::{read_gloo, read_nccl_id};
 use rallypoint_protocol::ids::{ConnId, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{
-    Address, AddressKind, KeyPattern, Leftover, RendezvousPart, Role, classify, is_asked_for,
+    Address, AddressKind, ExpectedWriter, KeyPattern, Leftover, RendezvousPart, Role, classify, is_asked_for,
+    own_member, wanted,
 };
 use rallypoint_store::{DropCause, KeyPast, Observed, WaitView};
 
@@ -42,6 +41,9 @@ impl Fold<'_> {
             }
             Observed::Published { conn, key, address } => {
                 self.jobs.store(self.port).publishes(conn, &key, address.as_deref());
+            }
+            Observed::Polls { conn, key, waited, .. } if !waited.is_zero() && self.is_of_own_group(&key) => {
+                self.gave_up(conn, key, waited);
             }
             Observed::Polls { conn, key, number, waited, past } => {
                 self.jobs.store(self.port).polls(conn, key, number, (waited, past), self.at);
@@ -171,6 +173,9 @@ impl Fold<'_> {
                     run.found(given_up::reported(&who, at));
                 }
             }
+            Some(KeyPattern::Unknown) | None if read_gloo(value).size.is_some() => {
+                self.joins_own_group(conn, key, value);
+            }
             Some(KeyPattern::WorkerCount | KeyPattern::CheckpointAddress(_) | KeyPattern::Published)
             | None => {}
             Some(pattern) => {
@@ -180,6 +185,40 @@ impl Fold<'_> {
                 self.enter_worker(conn);
                 self.went_on(conn);
             }
+        }
+    }
+
+    /// Whether somebody has published beside this key, for a group below a prefix of the program's own.
+    fn is_of_own_group(&mut self, key: &[u8]) -> bool {
+        let clients = &self.jobs.store(self.port).clients;
+        let is_its = |it: &Published, group: &[u8]| *it.group == *group;
+        own_member(key).is_some_and(|(group, ..)| {
+            clients.values().any(|client| client.published.as_ref().is_some_and(|it| is_its(it, group)))
+        })
+    }
+
+    /// A process published its address for a group below a prefix of the program's own.
+    fn joins_own_group(&mut self, conn: ConnId, key: &[u8], value: &[u8]) {
+        /// So many connections are a job in full swing, and their walk costs.
+        const MOST: usize = 4096;
+        let Some((group, prefix, rank)) = own_member(key) else { return };
+        let store = self.jobs.store(self.port);
+        let Some(client) = store.clients.get(&conn) else { return };
+        let (process, run) = (client.process(), client.run.clone());
+        let is_it = |other: &Published| other.rank == rank && *other.group == *group;
+        let mut others = store.clients.iter().filter(|_| store.clients.len() <= MOST);
+        let first = others.find(|(other, it)| {
+            let is_another = **other != conn && (process.is_none() || it.process() != process);
+            is_another && it.published.as_ref().is_some_and(is_it)
+        });
+        let first = first.map(|(first, _)| *first);
+        if let Some(client) = self.client(conn) {
+            let size = read_gloo(value).size;
+            client.published = Some(Published { group: group.into(), rank, size });
+        }
+        if let Some(first) = first {
+            let claim = Claim::Member(format!("rank {rank} of the group below `{}`", ShownKey(prefix)));
+            self.clash(run, claim, [first, conn], key);
         }
     }
 
@@ -206,7 +245,7 @@ impl Fold<'_> {
         if let Some((twin, node)) = twin
             && self.jobs.store(self.port).may_say(&(Some(run.clone()), key.into()), self.at)
         {
-            self.clash(run.clone(), Claim::NodeId(node), [twin, conn], key);
+            self.clash(Some(run.clone()), Claim::NodeId(node), [twin, conn], key);
         }
     }
 
@@ -255,7 +294,8 @@ impl Fold<'_> {
         }
         if let Some(group) = address.sub_group {
             if let Some(client) = self.client(conn) {
-                client.published = Some(group.into());
+                let (group, rank, size) = (group.into(), address.member, read_gloo(value).size);
+                client.published = Some(Published { group, rank, size });
             }
             return self.went_on(conn);
         }
@@ -289,6 +329,16 @@ impl Fold<'_> {
                 let is_again = self.jobs.grow(&key, |run, room| run.publish(rank, attempt, info, room));
                 if is_again == Some(true) {
                     self.told.log.forget(&key);
+                }
+                let world = self.jobs.runs.get(&key).map(|run| &run.world);
+                let first = world.and_then(|world| {
+                    let (first, second) = world.claimed_twice.get(&rank).copied()?;
+                    // What the first wrote may have been dropped since, so that the store sees no clash.
+                    let gathers = world.of(Some(rank), first).met.is_none() && world.last_met.is_none();
+                    (gathers && second == conn).then_some(first)
+                });
+                if let Some(first) = first {
+                    self.clash(Some(key), Claim::Rank(rank), [first, conn], written);
                 }
                 if let Some(client) = self.client(conn) {
                     (client.rank, client.published) = (Some(address.member), None);
@@ -458,10 +508,10 @@ impl Fold<'_> {
             },
             _ => return,
         };
-        self.clash(run, claim, [first, second], key);
+        self.clash(Some(run), claim, [first, second], key);
     }
 
-    fn clash(&mut self, run: RunKey, claim: Claim, conns: [ConnId; 2], key: &[u8]) {
+    fn clash(&mut self, run: Option<RunKey>, claim: Claim, conns: [ConnId; 2], key: &[u8]) {
         const MOST: usize = 256;
         let wrote = conns.map(|conn| {
             let who = self.jobs.claimant(self.port, conn, &claim);

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::facts::plan::Plan;
-use crate::facts::run::{Sign, TrackedNode, TrackedRun};
+use crate::facts::{Plan, Sign, TrackedNode, TrackedRun};
 use crate::rules::{contradictions, ends, losses, starts};
 use rallypoint_api::{Expected, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};

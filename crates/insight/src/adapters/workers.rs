@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::facts::run::{Dying, MOST_NODES, Process, RankInfo, Room, SETTLE, TrackedRun};
+use crate::facts::{Dying, MOST_NODES, Process, RankInfo, Room, SETTLE, TrackedRun};
 use crate::reason::{Evidence, Finding};
 use crate::rules::{losses, starts};
 use rallypoint_api::RunState;

@@ -37,8 +37,8 @@ pub(crate) struct Client {
     pub(crate) since: Timestamp,
     /// It has used the keys of a group: it is no client that only counts itself, or watches.
     pub(crate) uses_group: bool,
-    /// The sub-group that it has published an address below last.
-    pub(crate) published: Option<Box<[u8]>>,
+    /// The group beside that of all ranks that it has published an address for last.
+    pub(crate) published: Option<Published>,
     /// In `init/`, as every process of `env://` and `tcp://` does once.
     pub(crate) has_counted_itself: bool,
     /// Contact with it was lost: its link was away for too long, or its host did not answer.
@@ -114,6 +114,16 @@ impl Waiting {
         let key = self.view.missing.first().filter(|_| !self.is_over).and_then(|key| classify(key));
         matches!(key, Some(KeyPattern::AttemptLeftover(Leftover::BarrierDone)))
     }
+}
+
+/// An address that a process has published for a sub-group, or for a group below a prefix of the program's
+/// own.
+#[derive(Debug)]
+pub(crate) struct Published {
+    pub(crate) group: Box<[u8]>,
+    pub(crate) rank: u32,
+    /// How many members the group is to have.
+    pub(crate) size: Option<u32>,
 }
 
 /// Clients that gave up on one key at about the same time.
@@ -249,7 +259,7 @@ impl Display for Claim {
 #[derive(Debug)]
 pub(crate) struct Clash {
     pub(crate) at: Timestamp,
-    pub(crate) run: RunKey,
+    pub(crate) run: Option<RunKey>,
     pub(crate) claim: Claim,
     pub(crate) conns: [ConnId; 2],
     pub(crate) wrote: [Evidence; 2],

@@ -4,20 +4,22 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
-use crate::facts::links::Links;
-use crate::facts::plan::Plans;
-use crate::facts::run::{Meeting, Membership, RunKey, TrackedNode, TrackedRun, with_pid};
-use crate::facts::store::{Client, CountedRanks, StoreWatch, Waiting};
-use crate::facts::wanted::{Wanted, address_of, wanted};
+use crate::facts::{
+    Client, CountedRanks, Links, Meeting, Membership, Plans, Published, RunKey, StoreWatch, TrackedNode,
+    TrackedRun, Waiting, with_pid,
+};
 use crate::reason::{Evidence, Names, Presence, Sighting};
 use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
+use rallypoint_protocol::keys::{Wanted, address_of, wanted};
 use rallypoint_store::WaitView;
 
 pub(crate) const WAITS_SHOWN: usize = 8;
 
 /// The connections of ranks and agents by address and process id. `None` where several are alike.
 type Processes = HashMap<(IpAddr, u32), Option<ConnId>>;
+
+type PublishedFor<'i> = HashMap<&'i [u8], BTreeMap<ConnId, u32>>;
 
 /// The waits of one store with what is needed to follow them.
 pub(crate) struct Graph<'i> {
@@ -31,6 +33,7 @@ pub(crate) struct Graph<'i> {
     /// Computed when one of the explanations needs them, for all of them.
     pub(crate) processes: OnceCell<Processes>,
     pub(crate) counted: OnceCell<CountedRanks>,
+    pub(crate) published: OnceCell<PublishedFor<'i>>,
     /// Connections of processes that others wait for, and that wait for nothing here.
     pub(crate) idle: RefCell<BTreeSet<ConnId>>,
 }
@@ -178,6 +181,18 @@ impl Graph<'_> {
         })
     }
 
+    /// Who has published last for which group, and how many members that is to have.
+    pub(crate) fn published(&self) -> &PublishedFor<'_> {
+        self.published.get_or_init(|| {
+            let mut published = PublishedFor::new();
+            for (&conn, client) in &self.store.clients {
+                let Some(Published { group, size: Some(size), .. }) = &client.published else { continue };
+                published.entry(&**group).or_default().insert(conn, *size);
+            }
+            published
+        })
+    }
+
     /// How often the processes of this store have counted themselves, and their ranks.
     pub(crate) fn counted(&self) -> &CountedRanks {
         self.counted.get_or_init(|| self.store.counted_ranks())
@@ -250,7 +265,7 @@ impl Graph<'_> {
         let waiting: HashSet<ConnId> = waits.iter().filter_map(|wait| self.member(wait)).collect();
         let processes: HashSet<_> = waits.iter().map(|wait| (wait.view.peer.ip(), wait.view.pid)).collect();
         let published = self.store.clients.iter().filter_map(|(&conn, client)| {
-            client.published.as_deref().filter(|group| groups.contains(group))?;
+            client.published.as_ref().filter(|it| groups.contains(&*it.group))?;
             let conn = self.member_of(conn, client.process()).unwrap_or(conn);
             let waits_itself = processes.contains(&(client.peer.ip(), client.pid));
             (!waits_itself && !waiting.contains(&conn)).then_some(conn)

@@ -3,8 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use crate::facts::run::{RunKey, TrackedRun};
-use crate::facts::store::Client;
+use crate::facts::{Client, RunKey, TrackedRun};
 use crate::jobs::{Fold, Jobs};
 use crate::report::told::Told;
 use rallypoint_api::{RunKind, Seen};

@@ -5,16 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::facts::plan::Plan;
-use crate::facts::run::{Meeting, Membership, RankInfo, TrackedNode, TrackedRun};
-use crate::facts::store::{Client, Passed, Waiting};
-use crate::facts::wanted::{ExpectedWriter, Wanted, wanted};
+use crate::facts::{Client, Meeting, Membership, Passed, Plan, RankInfo, TrackedNode, TrackedRun, Waiting};
 use crate::identity::processes::Graph;
-use crate::reason::words::if_some;
-use crate::reason::{But, NODE, Names, Place, Presence, Sighting, Waits};
+use crate::reason::{But, NODE, Names, Place, Presence, Sighting, Waits, if_some};
 use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
-use rallypoint_protocol::keys::{KeyPattern, RendezvousPart, classify};
+use rallypoint_protocol::keys::{ExpectedWriter, KeyPattern, RendezvousPart, Wanted, classify, wanted};
 
 /// Waits are told once a second, when they have lasted for one.
 const UNTOLD: Duration = Duration::from_millis(2500);
@@ -44,7 +40,7 @@ impl Graph<'_> {
         let run = run?;
         let (conn, gone) = match &wanted.writer {
             ExpectedWriter::Node(_) => {
-                let node = wanted.node(run)?;
+                let node = run.node_to_write(wanted)?;
                 // It has gone on by itself.
                 if node.membership == Membership::Left && node.lingers() && !node.finished {
                     return None;
@@ -328,14 +324,14 @@ impl Graph<'_> {
         (ended, Names::of_some(unseen, with_pod))
     }
 
-    /// The nodes or ranks except `writer` that are there, and go on with the attempt before.
+    /// The nodes or ranks except `writer` that are there, and go on with the attempt or the group before.
     pub(crate) fn staying(&self, run: &TrackedRun, meeting: &Meeting, writer: &ExpectedWriter) -> Names {
         match writer {
             ExpectedWriter::Node(rank) => {
                 let others = run.not_again().filter(|node| node.rank != Some(*rank));
                 Names::of_some(others.filter(|node| self.away_from(node.peer).is_none()), TrackedNode::label)
             }
-            ExpectedWriter::Rank(rank) if !meeting.replaced.is_empty() => {
+            ExpectedWriter::Rank(rank) => {
                 let is_away = |other: &u32| {
                     let peer = run.world.holder(meeting, *other).map(|info| info.peer);
                     self.away_from(peer).is_some()

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::epoch::{Epoch, rounded};
-use crate::facts::missing::missing;
-use crate::facts::run::{RunKey, TrackedRun};
-use crate::facts::store::StoreWatch;
+use crate::facts::{RunKey, StoreWatch, TrackedRun, missing};
 use crate::identity::processes::Graph;
 use crate::jobs::Jobs;
 use crate::report::log::{ExplanationLog, Headline};

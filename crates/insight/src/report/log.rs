@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::epoch::Epoch;
-use crate::facts::run::RunKey;
+use crate::facts::RunKey;
 use crate::reason::{Code, Evidence, Finding, Reason};
 use rallypoint_api::{self as api, Explanation, LinkCounts, RunGone, RunSummary, Severity, TimelineEvent};
 use rallypoint_protocol::ids::Timestamp;

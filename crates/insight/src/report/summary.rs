@@ -1,10 +1,10 @@
 //! One run, as the API's documents show it.
 
 use crate::epoch::{Epoch, rounded};
-use crate::facts::links::Links;
-use crate::facts::missing::{count_of_missing, joined, lost};
-use crate::facts::plan::Plan;
-use crate::facts::run::{MOST_NODES, Membership, NodeId, RankInfo, TrackedNode, TrackedRun};
+use crate::facts::{
+    Links, MOST_NODES, Membership, NodeId, Plan, RankInfo, TrackedNode, TrackedRun, count_of_missing, joined,
+    lost,
+};
 use crate::jobs::Jobs;
 use crate::report::log::Headline;
 use rallypoint_api::{

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::epoch::Epoch;
-use crate::facts::run::RunKey;
+use crate::facts::RunKey;
 use crate::report::log::{Change, ExplanationLog};
 use rallypoint_api::{RunGone, RunSummary};
 

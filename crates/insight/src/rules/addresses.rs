@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use crate::facts::run::{Meeting, RankInfo, TrackedRun};
+use crate::facts::{Meeting, RankInfo, TrackedRun};
 use crate::reason::{Code, Evidence, Finding, Names, Place, Presence, Sighting};
 use rallypoint_api::Severity;
 

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::facts::run::{Meeting, Membership, RankInfo, RunKey, TrackedNode, TrackedRun, World};
-use crate::facts::store::{Claim, Clash};
+use crate::facts::{Claim, Clash, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, World};
 use crate::jobs::Jobs;
-use crate::reason::words::{SAME_GROUPS, are};
-use crate::reason::{Code, Evidence, Finding, Names, Place, Reason};
+use crate::reason::{Code, Evidence, Finding, Names, Place, Reason, SAME_GROUPS, are};
 use crate::rules::Held;
 use rallypoint_api::{RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Timestamp, counted};
@@ -93,26 +91,25 @@ pub(crate) fn clashes(jobs: &Jobs, port: u16, mut clashes: Vec<Clash>) -> Vec<He
             named.map(|(conn, wrote)| (claim.clone(), conn, wrote.who.clone()))
         });
         // Some were not seen: what the first wrote had been dropped before the second came.
-        for (claim, conn, name) in clashes.chain(claims(jobs, port, &first.run, &first.claim)) {
+        for (claim, conn, name) in clashes.chain(claims(jobs, port, first)) {
             who.entry(claim).or_default().entry(conn).or_insert(name);
         }
         let finding = duplicates(first, who, are_alone(jobs, first));
-        Some(Held { store: Some(port), run: Some(first.run.clone()), finding })
+        Some(Held { store: Some(port), run: first.run.clone(), finding })
     });
     found.collect()
 }
 
 /// Whether both processes are the only ranks of their groups: neither reads what the other writes over.
 fn are_alone(jobs: &Jobs, clash: &Clash) -> bool {
-    let (Claim::Rank(rank), Some(run)) = (&clash.claim, jobs.runs.get(&clash.run)) else {
-        return false;
-    };
+    let run = clash.run.as_ref().and_then(|run| jobs.runs.get(run));
+    let (Claim::Rank(rank), Some(run)) = (&clash.claim, run) else { return false };
     clash.conns.iter().all(|conn| run.world.of(Some(*rank), *conn).size == Some(1))
 }
 
 /// All of the kind of `one` that two live processes of a run claim, with their names.
-fn claims(jobs: &Jobs, port: u16, run: &RunKey, one: &Claim) -> Vec<(Claim, ConnId, String)> {
-    let Some(run) = jobs.runs.get(run) else { return Vec::new() };
+fn claims(jobs: &Jobs, port: u16, one: &Clash) -> Vec<(Claim, ConnId, String)> {
+    let Some(run) = one.run.as_ref().and_then(|run| jobs.runs.get(run)) else { return Vec::new() };
     let of_rival = |rival: &TrackedNode| {
         let rank = rival.rank?;
         Some((Claim::NodeRank(rank), [rival.conn?, run.node_of_rank(rank)?.conn?]))
@@ -120,7 +117,7 @@ fn claims(jobs: &Jobs, port: u16, run: &RunKey, one: &Claim) -> Vec<(Claim, Conn
     let twice = run.world.claimed_twice.iter();
     let twice = twice.map(|(&rank, &(one, other))| (Claim::Rank(rank), [one, other]));
     let all = run.those(Membership::Rival).filter_map(of_rival).chain(twice);
-    let named = all.filter(|(claim, _)| claim.is_like(one)).flat_map(|(claim, conns)| {
+    let named = all.filter(|(claim, _)| claim.is_like(&one.claim)).flat_map(|(claim, conns)| {
         conns.map(|conn| (claim.clone(), conn, jobs.claimant(port, conn, &claim)))
     });
     named.collect()

@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::facts::links::Links;
-use crate::facts::missing::missing;
-use crate::facts::plan::Plan;
-use crate::facts::run::{Ended, TrackedNode, TrackedRun};
-use crate::reason::words::{CLOSED, if_any, if_some};
-use crate::reason::{Code, Evidence, FROZEN, Finding, GONE, Names, Place, Presence, Reason, Sighting};
+use crate::facts::{Ended, Links, Plan, TrackedNode, TrackedRun, missing};
+use crate::reason::{
+    CLOSED, Code, Evidence, FROZEN, Finding, GONE, Names, Place, Presence, Reason, Sighting, if_any, if_some,
+};
 use crate::totals::Tally;
 use rallypoint_api::{Expected, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::addresses::MOST_RANKS;

@@ -2,12 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::facts::links::Links;
-use crate::facts::missing::turned_away;
-use crate::facts::plan::Plan;
-use crate::facts::run::TrackedRun;
-use crate::reason::words::if_some;
-use crate::reason::{Code, Finding, GONE, Names, Place, Presence, Reason, Sighting};
+use crate::facts::{Links, Plan, TrackedRun, turned_away};
+use crate::reason::{Code, Finding, GONE, Names, Place, Presence, Reason, Sighting, if_some};
 use crate::rules::contradictions::claimed;
 use rallypoint_api::{RunKind, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
@@ -107,6 +103,7 @@ fn of_missing(missing: &Missing) -> Sighting {
     match missing.seen {
         None => Presence::NeverSeen.into(),
         Some(at) if missing.is_away => Sighting::at(Presence::Away, at),
+        Some(at) if missing.is_cut => Sighting::at(Presence::Closed, at),
         Some(at) => Sighting::at(Presence::Silent, at),
     }
 }

@@ -1,11 +1,10 @@
 //! What holds in one run as time goes by, apart from what its waits show.
 
-use crate::facts::links::Links;
-use crate::facts::missing::missing;
-use crate::facts::plan::Plan;
-use crate::facts::run::{Membership, TrackedNode, TrackedRun};
-use crate::reason::words::{are, have_waited, if_any, says_who, waits_since};
-use crate::reason::{AGENT, ANNOUNCED, Code, Finding, GONE, Hold, Names, Place, Presence, Reason, Sighting};
+use crate::facts::{Links, Membership, Plan, TrackedNode, TrackedRun, missing};
+use crate::reason::{
+    AGENT, ANNOUNCED, Code, Finding, GONE, Hold, Names, Place, Presence, Reason, Sighting, are, have_waited,
+    if_any, says_who, waits_since,
+};
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
 

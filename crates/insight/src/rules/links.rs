@@ -3,9 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::facts::links::{AwayLink, LinkEvent, LinkNews, Links};
-use crate::reason::words::{has, if_some};
-use crate::reason::{Code, Finding, Names, Place, Presence, Sighting};
+use crate::facts::{AwayLink, LinkEvent, LinkNews, Links};
+use crate::reason::{Code, Finding, Names, Place, Presence, Sighting, has, if_some};
 use rallypoint_api::Severity;
 use rallypoint_protocol::ids::{Elapsed, Timestamp, counted};
 

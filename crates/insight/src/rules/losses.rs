@@ -1,12 +1,12 @@
 //! Who is gone, and what was seen of it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use crate::facts::links::Links;
-use crate::facts::run::{Dying, Lost, Meeting, TrackedNode, TrackedRun, with_pid};
-use crate::facts::store::Passed;
-use crate::reason::words::{are, if_some};
-use crate::reason::{CUT_OFF, Code, Evidence, FROZEN, Finding, Names, Place, Presence, Reason, Sighting};
+use crate::facts::{Dying, Links, Lost, Meeting, Passed, TrackedNode, TrackedRun, with_pid};
+use crate::reason::{
+    CUT_OFF, Code, Evidence, FROZEN, Finding, Names, Place, Presence, Reason, Sighting, are, if_some,
+};
 use crate::totals::Tally;
 use rallypoint_api::{RunState, Seen, Severity};
 use rallypoint_protocol::addresses::MOST_RANKS;
@@ -65,6 +65,11 @@ pub(crate) fn gone(
     Some(Finding::new(reason, about, since).seen(closed).in_round(Some(round)))
 }
 
+/// Agents take out whose last heartbeat is 15 s old by their own clocks; each write takes a moment.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(5);
+const SET_CLOCKS: &str = "set the clocks of all nodes alike (NTP): each agent compares the times of the \
+                          others' heartbeats with its own clock, and takes out who is 15 s behind it";
+
 /// c10d: nodes that another one, which `wrote`, took out of this round.
 pub(crate) fn taken_out(
     run: &TrackedRun,
@@ -88,7 +93,16 @@ pub(crate) fn taken_out(
     let silent = Elapsed(wrote.at.since(heard));
     let how = format!("last heartbeat {silent} ago, taken out of the round by {by}");
     let seen = Sighting::at(Presence::TakenOut, heard);
-    let reason = lost_of(Place::Node, &nodes, &how, seen, left, None).look_at(FROZEN);
+    let clock = run.node_of(conn).and_then(|node| node.clock);
+    let behind = removed.iter().filter_map(|node| {
+        let behind = Duration::from_micros(clock?.saturating_sub(node.clock?).try_into().ok()?);
+        (behind >= CLOCKS_DIFFER).then(|| format!("{} ({} behind)", node.label(), Elapsed(behind)))
+    });
+    let behind = Names::of(behind);
+    let reason = lost_of(Place::Node, &nodes, &how, seen, left, None)
+        .look_at(FROZEN)
+        .and(&format!("clocks differ from that of {by}"), &behind)
+        .when(!behind.is_empty(), |reason| reason.look_at(SET_CLOCKS));
     Some(Finding::new(reason, about, wrote.at).seen(evidence).in_round(Some(round)))
 }
 
@@ -113,6 +127,7 @@ pub(crate) fn ranks_lost(
     let ranks = Names::of(lost.iter().map(|lost| lost.closed.who.clone()));
     let about = ranks.to_string();
     let unseen = unseen_beside(run, meeting, &lost);
+    let not_again = Names::of_some(meeting.not_again(), |rank| run.rank_label_in(meeting, rank));
     let gave_up = lost.iter().all(|lost| lost.gave_up);
     let again = Names::of(lost.iter().filter_map(|Lost { rank, .. }| {
         let live = meeting.holder(*rank).filter(|info| info.is_live())?;
@@ -130,6 +145,7 @@ pub(crate) fn ranks_lost(
              ranks of other nodes wait for them until their time-outs",
         )
         .lacks("of their nodes not published", Place::Rank, &unseen, Presence::NeverSeen)
+        .lacks("not published again", Place::Rank, &not_again, Presence::Connected)
         .when(gave_up, of_victims)
         .and("place taken by", &again)
         // Nobody waits for it where those who had met before go on.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::facts::run::{Spare, TrackedNode, TrackedRun};
-use crate::reason::words::CLOSED;
-use crate::reason::words::have_waited;
-use crate::reason::{ANNOUNCED, CUT_OFF, Code, Evidence, Finding, GONE, Names, Place, Presence, Sighting};
+use crate::facts::{Spare, TrackedNode, TrackedRun};
+use crate::reason::{
+    ANNOUNCED, CLOSED, CUT_OFF, Code, Evidence, Finding, GONE, Names, Place, Presence, Sighting, have_waited,
+};
 use crate::totals::Tally;
 use rallypoint_api::{RunState, Seen, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
@@ -149,6 +149,10 @@ pub(crate) fn waits(run: &TrackedRun, announced: &[String], now: Timestamp) -> O
     let look_at = match native.lacks {
         None => Code::JoinRefused.rule().look_at,
         Some(Presence::NeverSeen) if !announced.is_empty() => ANNOUNCED,
+        Some(Presence::NotAgain) => {
+            "nodes without heartbeats have joined once, and may not do so again: start all nodes again, or \
+             give each attempt a run id of its own"
+        }
         Some(seen) => Sighting::from(seen).look_at(Place::Node),
     };
     // The others have left since.

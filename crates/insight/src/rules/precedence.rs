@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use crate::facts::run::{RunKey, TrackedRun};
+use crate::facts::{RunKey, TrackedRun};
 use crate::jobs::Jobs;
 use crate::reason::{Code, Names, Place};
 use crate::rules::{Held, contradictions};

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::facts::run::{RunKey, TrackedNode, TrackedRun};
-use crate::facts::wanted::{ExpectedWriter, Wanted, wanted};
+use crate::facts::{RunKey, TrackedNode, TrackedRun};
 use crate::identity::processes::Graph;
 use crate::reason::{Code, Finding, Hold, Names, Place, Presence, Sighting};
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{Elapsed, Timestamp};
+use rallypoint_protocol::keys::{ExpectedWriter, Wanted, wanted};
 
 impl Graph<'_> {
     /// Who waits for what another process writes reads it as soon as it is there. These have not.

@@ -1,8 +1,9 @@
 //! What begins, is complete, or goes on again.
 
-use crate::facts::run::{Meeting, Restarting, TrackedNode, TrackedRun};
-use crate::reason::words::{all, ended_first, has, if_some, in_a_loop, says_who};
-use crate::reason::{Code, Finding, Names, Place, Presence, Reason};
+use crate::facts::{Meeting, Restarting, TrackedNode, TrackedRun};
+use crate::reason::{
+    Code, Finding, Names, Place, Presence, Reason, all, ended_first, has, if_some, in_a_loop, says_who,
+};
 use crate::totals::Tally;
 use rallypoint_api::{Expected, ExpectedFrom, Seen, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, counted};

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use crate::facts::run::{RunKey, TrackedRun};
-use crate::facts::store::{Foreign, Waiting};
+use crate::facts::{Foreign, RunKey, TrackedRun, Waiting};
 use crate::identity::processes::{Graph, WAITS_SHOWN};
-use crate::reason::words::clients;
-use crate::reason::{Code, Evidence, Finding, Hold, Names};
+use crate::reason::{Code, Evidence, Finding, Hold, Names, clients};
 use crate::rules::Held;
 use rallypoint_api::Severity;
 use rallypoint_protocol::ids::{Elapsed, RunId, Timestamp, counted};

@@ -7,17 +7,16 @@ pub(crate) mod root;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use crate::facts::run::{Meeting, RunKey, TrackedNode, TrackedRun};
-use crate::facts::store::Waiting;
-use crate::facts::wanted::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
+use crate::facts::{Meeting, RunKey, TrackedNode, TrackedRun, Waiting};
 use crate::identity::processes::{Graph, WAITS_SHOWN};
-use crate::reason::words::{ENDED, OTHER_PORT, SAME_GROUPS, clients, has, if_some};
 use crate::reason::{
-    But, Code, Evidence, Finding, Names, Place, Presence, Reason, SAME_WORLD_SIZE, Sighting,
+    But, Code, ENDED, Evidence, Finding, Names, OTHER_PORT, Place, Presence, Reason, SAME_GROUPS,
+    SAME_WORLD_SIZE, Sighting, clients, has, if_some,
 };
 use crate::rules::waiting::root::Root;
-use rallypoint_api::{RunKind, Seen};
+use rallypoint_api::{RunKind, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, counted};
+use rallypoint_protocol::keys::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
 use rallypoint_rendezvous::barrier::OpenBarrier;
 use rallypoint_store::Counted;
 
@@ -40,6 +39,15 @@ const OWN_STORE: &str = "look at rank 0: has it started, does it reach this serv
 /// Some have come again, and others have not.
 const TOGETHER: &str = "look why the first of them ended; what has come again cannot meet those that go on: \
                         restart all agents, or all ranks, of the job together";
+
+/// c10d: nodes wait for a round that is not theirs any more.
+const TAKEN_OUT: &str = "others have taken out who waits, and hand it nothing any more: look why its \
+                         heartbeats came late for them (a frozen host, clocks that differ), and restart all \
+                         together";
+/// A process has left the group in which all had met, and makes it again; others have not.
+const AGAIN: &str = "all ranks have to leave their group (destroy_process_group) and make it again, as often \
+                     as each other: look what those do that have not published again, or restart all \
+                     together";
 
 /// Waits at a store-based barrier, or in a sub-group.
 pub(crate) fn in_group(what: &str, who: &Names, waited: Elapsed, ended: &Names, others: &Names) -> Reason {
@@ -131,6 +139,7 @@ impl Graph<'_> {
             .chain(self.of_dropped_states())
             .chain(self.of_answered())
             .chain(self.hosts_of_no_run())
+            .chain(self.ranks_not_again())
             .collect();
         told.sort_by(|(a, one), (b, other)| (a, &one.about).cmp(&(b, &other.about)));
         told
@@ -194,6 +203,7 @@ impl Graph<'_> {
     ) -> Option<Reason> {
         let who = self.writer(Some(run), *waits.first()?, asked)?;
         let (is_unseen, is_plain) = (seen.is_unseen(), seen.is_plain());
+        let is_node = matches!(asked.writer, ExpectedWriter::Node(_));
         let is_static = run.kind == RunKind::Static;
         let (gone, missing) = match asked.writer {
             ExpectedWriter::Rank(_) if seen.but == Some(But::MetBefore) && meeting.replaced.is_empty() => {
@@ -224,18 +234,27 @@ impl Graph<'_> {
             _ => (self.ended_near(run, |it| it.only_counted_itself), Names::default()),
         };
         let staying = self.staying(run, meeting, &asked.writer);
+        // Without agents the processes of before make their group again.
+        let is_same = meeting.replaced.is_empty() && matches!(asked.writer, ExpectedWriter::Rank(_));
+        let before = if is_same { "not published again either" } else { "in the attempt before" };
         let replaced = run.world.replaced(meeting).into_iter();
         let replaced = replaced.filter(|_| !is_static && !staying.is_empty());
         let replaced = Names::of(replaced.map(|rank| run.rank_label_in(meeting, rank)));
-        let is_node = matches!(asked.writer, ExpectedWriter::Node(_));
         let place = if is_node { Place::Node } else { Place::Rank };
         // Another meeting is in no bar, and an address that was dropped counts twice or not at all.
         let is_shown = meeting.number == run.world.shown().number && !meeting.has_dropped();
         let of = Some(meeting).filter(|_| is_shown && matches!(asked.writer, ExpectedWriter::Rank(_)));
         let published = if_some(of, |of| format!("{} published; ", Place::Rank.have(of.joined(), of.size)));
         let is_untold = matches!(seen.presence, Presence::NeverSeen | Presence::Unknown);
+        let is_taken_out = |conn: &ConnId| run.node_of(*conn).is_some_and(TrackedNode::is_out);
         let look_at = match () {
-            () if !staying.is_empty() => TOGETHER,
+            () if is_node && waits.iter().all(is_taken_out) => TAKEN_OUT,
+            () if !staying.is_empty() && !is_same => TOGETHER,
+            () if is_same
+                && asked.writer.rank().is_some_and(|rank| meeting.not_again().any(|it| it == rank)) =>
+            {
+                AGAIN
+            }
             () if !elsewhere.is_empty() => OTHER_PORT,
             () if is_untold && is_plain && seen.behind.is_none() && !ended.is_empty() => ENDED,
             () if is_untold && is_plain && asked.writer == ExpectedWriter::Rank(0) && !run.has_agents() => {
@@ -252,7 +271,7 @@ impl Graph<'_> {
             .misses(place, &Names::of([who]), seen.clone())
             .lacks("gone too", place, &gone, Presence::Closed)
             .lacks("not published either", place, &missing, run.unseen().presence)
-            .lacks("in the attempt before", place, &staying, Presence::Connected)
+            .lacks(before, place, &staying, Presence::Connected)
             .and("come in the place of another process", &replaced)
             .lacks(UNTOLD, Place::Process, &ended, Presence::Closed)
             .and("in another store", &elsewhere)
@@ -273,7 +292,7 @@ impl Graph<'_> {
         let ended = self.ended_ranks(run, meeting);
         let others = self.not_among(run, meeting, there.iter().copied());
         let is_barrier = matches!(&group.root, Root::At { asked, .. } if asked.what == BARRIER);
-        let are_unknown = is_barrier && !run.has_agents() && there.iter().all(|it| self.member(it).is_none());
+        let are_unknown = !run.has_agents() && there.iter().all(|it| self.member(it).is_none());
         let (ended, others) = if are_unknown {
             self.outside(&there.iter().map(|wait| (None, *wait)).collect::<Vec<_>>(), *since, &[])
         } else {
@@ -385,6 +404,30 @@ impl Graph<'_> {
         Some(reason.then(&waits))
     }
 
+    /// Ranks that had met make their group again, nobody waits, and some have not come again: who has come
+    /// has read their addresses of before.
+    fn ranks_not_again(&self) -> Vec<(Option<RunKey>, Finding)> {
+        let waiting: BTreeSet<_> =
+            self.store.waits.values().filter_map(|wait| self.run_waiting(&wait.view)).collect();
+        let is_it = |run: &&TrackedRun| !run.has_agents() && !waiting.contains(&run.key) && run.goes_on();
+        let runs = self.runs.values().filter(|run| run.store() == Some(self.store.port)).filter(is_it);
+        let found = runs.filter_map(|run| {
+            let meeting = run.world.shown();
+            let since = meeting.started.filter(|_| meeting.met.is_none() && meeting.joined() > 0)?;
+            let absent = Names::of_some(meeting.not_again(), |rank| run.rank_label_in(meeting, rank));
+            let again = Place::Rank.have(meeting.joined(), meeting.size);
+            let reason = Code::Waiting
+                .says(format!("{again} published again, the first {} ago", Elapsed(self.now.since(since))))
+                .joined(Place::Rank, meeting.joined(), meeting.size)
+                .lacks("not published again", Place::Rank, &absent, Presence::Connected)
+                .look_at(AGAIN);
+            let wrote = meeting.ranks.iter().map(|(&rank, info)| info.wrote(rank));
+            let finding = Finding::new(reason, "not again", since).seen(wrote);
+            (!absent.is_empty()).then(|| (Some(run.key.clone()), finding))
+        });
+        found.collect()
+    }
+
     /// Hosts of which nothing else is known: nobody else has come, or several jobs may be theirs.
     fn hosts_of_no_run(&self) -> Vec<(Option<RunKey>, Finding)> {
         let is_of_none = |wait: &&Waiting| {
@@ -404,9 +447,9 @@ impl Graph<'_> {
 
 /// Who waits at a barrier of the native rendezvous, and for whom.
 pub(crate) fn at_barrier(open: &OpenBarrier, now: Timestamp) -> Finding {
-    let OpenBarrier { name, size, arrived, there, silent, missing, gave_up, since } = open;
-    let [present, missing, silent, gave_up] =
-        [there, missing, silent, gave_up].map(|who| Names::of(who.iter().cloned()));
+    let OpenBarrier { name, size, arrived, there, silent, missing, gave_up, refused, since } = open;
+    let [present, missing, silent, gave_up, refused] =
+        [there, missing, silent, gave_up, refused].map(|who| Names::of(who.iter().cloned()));
     let named = if present.is_empty() { String::new() } else { format!(" ({present})") };
     let (have, waited) = (has(*arrived as usize), Elapsed(now.since(*since)));
     let up_to = if *arrived > 1 { "up to " } else { "" };
@@ -418,7 +461,14 @@ pub(crate) fn at_barrier(open: &OpenBarrier, now: Timestamp) -> Finding {
         .joined(Place::Process, *arrived, Some(*size))
         .lacks("missing", Place::Process, &missing, Presence::NeverSeen)
         .lacks("arrived, and not heard from any more", Place::Process, &silent, Presence::Silent)
-        .lacks("arrived, and gave up", Place::Process, &gave_up, Presence::Left);
+        .lacks("arrived, and gave up", Place::Process, &gave_up, Presence::Left)
+        .and("came and was refused", &refused)
+        .when(!refused.is_empty(), |reason| {
+            reason.severe(Severity::Warning).look_at(
+                "let all come with the same number of participants (--nodes) or the same --members, each by \
+                 a name of those",
+            )
+        });
     let came = there.iter().map(|who| Evidence::by_name(Seen::Joined, who.clone(), *since));
     Finding::new(reason, name.to_string(), *since).seen(came)
 }

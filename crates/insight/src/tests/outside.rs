@@ -40,7 +40,14 @@ nowhere same prefix | not there:
 = members of a group that a program makes with gloo count on other numbers
 for 1,2: come % 800+%
 set 1 /update/0/0 gloo; set 2 /update/0/1 gloo; wait 2 /update/0/3; pass 6
-says 802 | the address of rank 3 of the group of 2 below the prefix `update` | same WORLD_SIZE
+says 802 | the address of rank 3 of the group of 2 below the prefix `update` | one world size
+= members of a group that a program makes with gloo have one rank, or are prepared for other numbers
+for 1..4: come % 800+%
+set 1 /update/0/0 gloo3; set 2,3 /update/0/1 gloo3; wait 1..4 /update/0/2; pass 6
+says two live processes have claimed rank 1 of the group below `update`: process 802 at 10.0.0.2
+set 3 /weights/0/1 gloo; set 1 /weights/0/0 gloo3; wait 3 /weights/0/5; pass 6
+says prepared for different sizes: process 803 at 10.0.0.3 for 2 and process 801 at 10.0.0.1 for 3
+cancel 3; pass 6; says process 803 at 10.0.0.3 gave up on `/weights/0/5`
 = programs that count themselves wait for one more
 for 1,2: come % 800+%; add % arrived; wait % all_here
 pass 6

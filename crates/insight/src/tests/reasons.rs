@@ -3,7 +3,7 @@
 use super::grammar::fault;
 use super::lab::Lab;
 use crate::adapters::journal::{row_id, run_of};
-use crate::facts::run::RunKey;
+use crate::facts::RunKey;
 use crate::reason::{Hold, Names};
 use crate::{Expectation, RULES, Rule};
 use rallypoint_protocol::ids::RunId;

@@ -36,6 +36,8 @@ pub struct Missing {
     pub seen: Option<Timestamp>,
     /// Whether it was there before and the link of its relay is away.
     pub is_away: bool,
+    /// Whether it was there before and its connection closed.
+    pub is_cut: bool,
 }
 
 impl Missing {
@@ -61,7 +63,8 @@ impl Missing {
             let by_pattern = || pattern.as_ref().map(|pattern| pattern.name(rank));
             let pod = pod.or_else(|| by_pattern().filter(|name| !is_there(name)));
             let is_away = gone.is_some_and(|gone| gone.contact == Contact::Away);
-            Self { node_rank: rank, pod, seen: gone.map(|gone| gone.seen), is_away }
+            let is_cut = gone.is_some_and(|gone| gone.is_cut);
+            Self { node_rank: rank, pod, seen: gone.map(|gone| gone.seen), is_away, is_cut }
         });
         missing.take(most).collect()
     }
@@ -69,7 +72,7 @@ impl Missing {
 
 impl std::fmt::Display for Missing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { node_rank, pod, seen, is_away } = self;
+        let Self { node_rank, pod, seen, is_away, .. } = self;
         match (pod, seen) {
             (Some(pod), Some(_)) if *is_away => {
                 write!(f, "{pod} (node rank {node_rank}, was there, and its link is away)")

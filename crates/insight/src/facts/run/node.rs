@@ -19,9 +19,16 @@ pub(crate) enum NodeId {
     Native { node: Label, info: NodeInfo, is_watched: bool },
 }
 
+impl Default for NodeId {
+    fn default() -> Self {
+        Self::Rank(0)
+    }
+}
+
 /// What a node is to the round: it holds a place, waits for one, claims that of another, or held one last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Membership {
+    #[default]
     Participant,
     /// c10d: in the list of the rendezvous state that waits for the next round. Native: it came anew, and
     /// waits until the process of before is given up.
@@ -41,9 +48,10 @@ pub(crate) enum Membership {
 }
 
 /// What is seen of a node that is in no list of the state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Sign {
     /// Nothing.
+    #[default]
     None,
     /// It waits here, and agents send no heartbeats then.
     Waits,
@@ -52,7 +60,7 @@ pub(crate) enum Sign {
 }
 
 /// One agent.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct TrackedNode {
     pub(crate) id: NodeId,
     pub(crate) name: String,
@@ -72,6 +80,8 @@ pub(crate) struct TrackedNode {
     pub(crate) was_member: bool,
     pub(crate) last_heartbeat: Timestamp,
     pub(crate) stamp: i64,
+    /// c10d: microseconds that its clock is ahead of the server's time, as it wrote its last heartbeat.
+    pub(crate) clock: Option<i64>,
     pub(crate) gone: Option<Timestamp>,
     /// Contact with it was lost, and its state is of that moment: it may live.
     pub(crate) is_cut_off: bool,
@@ -110,32 +120,9 @@ impl TrackedNode {
     }
 
     /// A node that came at `at`, of whom nothing else is known yet.
-    pub(crate) const fn new(id: NodeId, name: String, membership: Membership, at: Timestamp) -> Self {
-        Self {
-            id,
-            name,
-            conn: None,
-            peer: None,
-            pid: None,
-            rank: None,
-            membership,
-            membership_since: at,
-            round: 0,
-            sign: Sign::None,
-            joined: at,
-            was_member: false,
-            last_heartbeat: at,
-            stamp: 0,
-            gone: None,
-            is_cut_off: false,
-            finished: false,
-            restarts: 0,
-            is_heir: false,
-            asks_not_for: None,
-            not_back: false,
-            twin: None,
-            is_unheard: false,
-        }
+    pub(crate) fn new(id: NodeId, name: String, membership: Membership, at: Timestamp) -> Self {
+        let (membership_since, joined, last_heartbeat) = (at, at, at);
+        Self { id, name, membership, membership_since, joined, last_heartbeat, ..Self::default() }
     }
 
     pub(crate) fn is_participant(&self) -> bool {

@@ -68,8 +68,6 @@ pub(crate) struct RoundFacts {
     pub(crate) follows_one_of_before: bool,
     /// Native: its store was on this port, and was closed.
     pub(crate) closed_store: Option<u16>,
-    /// Where its workers are to meet.
-    pub(crate) master: Master,
     /// Agents at the exit barrier.
     pub(crate) exit: BTreeSet<ConnId>,
     pub(crate) exit_since: Option<Timestamp>,
@@ -121,6 +119,8 @@ pub(crate) struct LifeFacts {
     pub(crate) restarting: Option<Restarting>,
     /// It is known where the workers meet: it was reported, or they came here.
     pub(crate) workers_placed: bool,
+    /// Where its workers are to meet. From torch 2.15 on agents publish it in their first round only.
+    pub(crate) master: Master,
     /// Its workers use a store of this server.
     pub(crate) has_workers_here: bool,
     /// c10d: the longest time between two heartbeats of a node.

@@ -16,6 +16,7 @@ use crate::facts::run::world::{Meeting, NcclRoot, World};
 use crate::reason::{Evidence, Finding, Names, Place, Presence, Sighting};
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
+use rallypoint_protocol::keys::{ExpectedWriter, Wanted};
 
 /// What is known of one run.
 #[derive(Debug)]
@@ -103,10 +104,11 @@ impl TrackedRun {
     pub(crate) fn workers_store(&self) -> Option<String> {
         // The agent of node rank 0, or a worker of it, holds it.
         let has_died = self.node_at(self.round.number, 0).is_some_and(TrackedNode::is_dead);
-        if self.life.has_workers_here || has_died {
+        // An earlier round may have published it.
+        if self.life.has_workers_here || has_died || self.round.assigned.is_empty() {
             return None;
         }
-        let Master { host, port } = &self.round.master;
+        let Master { host, port } = &self.life.master;
         Some(format!("{}:{}", host.as_ref()?, port.as_ref()?))
     }
 
@@ -144,6 +146,12 @@ impl TrackedRun {
         let had = |node: &&TrackedNode| node.is_out() && node.round == round && node.rank == Some(rank);
         let out = || self.life.nodes.iter().rfind(had).filter(|_| self.kind == RunKind::C10d);
         self.node_of_rank(rank).filter(|_| round == self.round.number).or_else(out)
+    }
+
+    /// The node that is to write what is wanted, if it is one that had its rank in that round.
+    pub(crate) fn node_to_write(&self, wanted: &Wanted) -> Option<&TrackedNode> {
+        let ExpectedWriter::Node(rank) = wanted.writer else { return None };
+        self.node_at(wanted.round.unwrap_or(self.round.number), rank)
     }
 
     /// The names of the nodes that are there, and of others that have come as such.

@@ -1,13 +1,11 @@
 //! Who gave up on what.
 
-use crate::facts::run::RunKey;
-use crate::facts::store::{Beside, GivenUp, Waiting};
-use crate::facts::wanted::{ExpectedWriter, wanted};
+use crate::facts::{Beside, GivenUp, RunKey, Waiting};
 use crate::identity::processes::Graph;
-use crate::reason::words::if_some;
-use crate::reason::{Code, Finding, Names, Place, Presence};
+use crate::reason::{Code, Finding, Names, Place, Presence, if_some};
 use rallypoint_api::Severity;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
+use rallypoint_protocol::keys::{ExpectedWriter, wanted};
 
 const POLLS: &str =
     "nothing, if the program means to poll; else look at the process that should write the key";

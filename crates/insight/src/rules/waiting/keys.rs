@@ -1,18 +1,19 @@
 //! Waits for keys of the program, and for groups on a store with a prefix of its own.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::{self, Display, Formatter};
 
-use crate::facts::run::{Meeting, RunKey, TrackedRun};
-use crate::facts::store::{Client, Passed, Poll, Waiting, process};
-use crate::facts::wanted::{BARRIER, store_barrier, wanted};
+use crate::facts::{Client, Meeting, Passed, Poll, RunKey, TrackedRun, Waiting, process};
 use crate::identity::processes::Graph;
-use crate::reason::words::{SLIP, has, have_waited, if_some};
-use crate::reason::{Code, Finding, Names, Presence, RESET, Reason, SAME_WORLD_SIZE, Sighting, Waits};
+use crate::reason::{
+    Code, Finding, Names, Presence, RESET, Reason, SLIP, Sighting, Waits, has, have_waited, if_some,
+};
 use crate::rules::waiting::{NOT_REACHED, in_group};
-use rallypoint_protocol::addresses::read_gloo;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
-use rallypoint_protocol::keys::{KeyPattern, below_own_prefix, classify, is_asked_for, published_by};
+use rallypoint_protocol::keys::{
+    BARRIER, KeyPattern, below_own_prefix, classify, is_asked_for, own_member, published_by, store_barrier,
+    wanted,
+};
 use rallypoint_store::KeyPast;
 
 /// Why a key of a program is not there.
@@ -49,6 +50,9 @@ const SAME_PREFIX: &str = "if these are processes of one job, give them all the 
                            make their groups in the same order; else look for processes that have not \
                            reached this call, or have ended";
 
+const SAME_GROUP: &str =
+    "let all members make that group with one world size, and each with a rank of its own";
+
 fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: Option<String>) -> Reason {
     let waits = have_waited(who.count());
     let look_at = match absence {
@@ -77,29 +81,15 @@ fn barrier_of(key: &[u8], size: Option<i64>) -> Option<String> {
     Some(format!("the barrier `{}`", ShownKey(name)))
 }
 
-/// A member of a group below a prefix of the program's own, and how many that is to have.
-struct OwnGroup<'k> {
-    prefix: &'k [u8],
-    rank: u32,
-    size: Option<u32>,
-}
-
-/// The member that is to write what a wait is for, if it is one: the key has that form, or what another
-/// member has written beside it.
-fn own_group(wait: &Waiting) -> Option<OwnGroup<'_>> {
-    let key = wait.view.missing.first()?;
-    let size = wait.view.sibling.as_deref().and_then(|beside| read_gloo(beside).size);
-    if let Some((prefix, address)) = below_own_prefix(key) {
-        return Some(OwnGroup { prefix, rank: address.member, size });
-    }
-    let (path, rank) = key.split_at_checked(key.iter().rposition(|&byte| byte == b'/')?)?;
-    let rank = std::str::from_utf8(rank.get(1..)?).ok()?.parse().ok()?;
-    let end = path.windows(2).position(|two| two == b"//").and_then(|end| path.get(..end));
-    let prefix = end.or(path.strip_suffix(b"/0")).unwrap_or(path);
-    size.map(|_| OwnGroup { prefix: prefix.strip_prefix(b"/").unwrap_or(prefix), rank, size })
-}
-
 impl Graph<'_> {
+    /// The group, its prefix and the member that is to write what a wait is for, if the key has the form of a
+    /// group below a prefix of the program's own, or others have published beside it.
+    fn own_member<'w>(&self, wait: &'w Waiting) -> Option<(&'w [u8], &'w [u8], u32)> {
+        let key = wait.view.missing.first()?;
+        let is_one = |group| self.published().contains_key(group) || below_own_prefix(key).is_some();
+        own_member(key).filter(|(group, ..)| is_one(*group))
+    }
+
     /// Waits for keys that tell no writer: those of a program, of groups below a prefix of its own, the
     /// messages of groups without `init_process_group`; and what some ask for again and again. Beside a job a
     /// program may well look at its own keys now and then, and a client that is no known member knows best
@@ -116,7 +106,7 @@ impl Graph<'_> {
         let mut by_key: BTreeMap<&[u8], Vec<(Option<ConnId>, &Waiting)>> = BTreeMap::new();
         for wait in self.store.waits.values().chain(&again) {
             let Some(key) = wait.view.missing.first() else { continue };
-            let is_known = own_group(wait).is_some() || Poll::is_promised(key);
+            let is_known = self.own_member(wait).is_some() || Poll::is_promised(key);
             if is_known || is_asked_for(key) || is_message(key) {
                 let is_told = !has_job || is_known;
                 let waiter = self.member(wait).or_else(|| is_told.then_some(wait.view.conn));
@@ -198,21 +188,33 @@ impl Graph<'_> {
             None => self.outside(waits, since, again),
         };
         let publisher = published_by(key);
-        let group = members.iter().find_map(|(_, wait)| own_group(wait));
-        let is_beyond = group.as_ref().is_some_and(|group| group.size.is_some_and(|size| group.rank >= size));
+        let group = members.iter().find_map(|(_, wait)| self.own_member(wait));
+        // How many members those who have published there are prepared for.
+        let mut sizes: BTreeMap<u32, BTreeSet<ConnId>> = BTreeMap::new();
+        let published = group.and_then(|(group, ..)| self.published().get(group));
+        for (&conn, size) in published.into_iter().flatten() {
+            sizes.entry(*size).or_default().insert(conn);
+        }
+        let most = sizes.keys().next_back();
+        let is_beyond = group.zip(most).is_some_and(|((.., rank), most)| rank >= *most);
         // The group has no such member: nobody is missing.
         let (ended, others) = if is_beyond { Default::default() } else { (ended, others) };
-        let reason = if let Some(OwnGroup { prefix, rank, size }) = group {
-            let are_apart =
-                self.store.waits.values().filter_map(own_group).any(|other| other.prefix != prefix);
+        let reason = if let Some((_, prefix, rank)) = group {
+            let mut own_groups = self.store.waits.values().filter_map(|wait| self.own_member(wait));
+            let are_apart = own_groups.any(|(_, other, _)| other != prefix);
             let (have, below) = (have_waited(who.count()), ShownKey(prefix));
+            let size = sizes.keys().next().copied().filter(|_| sizes.len() == 1);
             let group = if_some(size, |size| format!(" of {size}"));
             let what = format!("the address of rank {rank} of the group{group} below the prefix `{below}`");
-            Code::Waiting.says(format!("{who} {have} {waited} for {what}")).look_at(match size {
-                Some(_) if is_beyond => SAME_WORLD_SIZE,
-                Some(size) if who.count() >= size as usize => Code::DuplicateRank.rule().look_at,
-                _ if are_apart => SAME_PREFIX,
-                _ => NOT_REACHED,
+            let differ = Names::of_some(sizes.iter().filter(|_| size.is_none()), |(size, members)| {
+                format!("{} for {size}", Names::of_some(members, |conn| self.who(*conn)))
+            });
+            let is_full = size.is_some_and(|size| who.count() >= size as usize);
+            let text = format!("{who} {have} {waited} for {what}");
+            Code::Waiting.says(text).and("prepared for different sizes", &differ).look_at(match () {
+                () if is_beyond || is_full || !differ.is_empty() => SAME_GROUP,
+                () if are_apart => SAME_PREFIX,
+                () => NOT_REACHED,
             })
         } else if let Some(barrier) = barrier_of(key, size) {
             let size = size.and_then(|size| u32::try_from(size).ok());

@@ -1,12 +1,12 @@
 //! Where a chain of waits ends: with a process that does not write what it should, or in a circle.
 
-use crate::facts::run::{RunKey, TrackedNode, TrackedRun};
-use crate::facts::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
+use crate::facts::{RunKey, TrackedNode, TrackedRun};
 use crate::identity::processes::Graph;
 use crate::identity::sighting::Found;
 use crate::reason::{But, Names, Presence, Sighting};
 use crate::rules::ends::at_exit;
 use rallypoint_protocol::ids::ConnId;
+use rallypoint_protocol::keys::{BARRIER, ExpectedWriter, Wanted, wanted};
 use rallypoint_store::Counted;
 
 /// One wait, followed to its root.
@@ -33,7 +33,7 @@ impl Root {
     /// The rank that it ends with.
     pub(crate) const fn rank(&self) -> Option<u32> {
         match self {
-            Self::At { asked: Wanted { writer: ExpectedWriter::Rank(rank), .. }, .. } => Some(*rank),
+            Self::At { asked, .. } => asked.writer.rank(),
             _ => None,
         }
     }
@@ -62,7 +62,7 @@ impl Graph<'_> {
     pub(crate) fn writer(&self, run: Option<&TrackedRun>, conn: ConnId, wanted: &Wanted) -> Option<String> {
         match &wanted.writer {
             ExpectedWriter::Node(rank) => {
-                let node = run.and_then(|run| wanted.node(run));
+                let node = run.and_then(|run| run.node_to_write(wanted));
                 Some(node.map_or_else(|| format!("node rank {rank}"), TrackedNode::label))
             }
             ExpectedWriter::Rank(rank) => {
@@ -153,7 +153,7 @@ impl Graph<'_> {
                     return root(next, seen.unwrap_or_else(|| Presence::Unknown.into()));
                 }
                 Some(Found::Gone(gone)) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
-                    let node = run.and_then(|run| next.node(run));
+                    let node = run.and_then(|run| run.node_to_write(&next));
                     let is_cut_off = node.is_some_and(|node| node.is_cut_off);
                     return root(next, Sighting::at(Presence::gone(is_cut_off), gone));
                 }

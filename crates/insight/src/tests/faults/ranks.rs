@@ -190,6 +190,9 @@ tells run_ended never finished |  0 processes
 = env: a rank comes again alone, and the others go on
 gather 0..3 of 3; pass 20; leave 2; pass 1; rank 12:2 of 3; await 12 0
 tells waiting: rank 0, host0 never never seen | none of 3
+= env: ranks that had met make their group again, and have read the address of one that does not
+gather 0..3 of 3; pass 5; publish 0,2 of 3
+tells waiting: rank 1, host1 never never seen
 = env: a process that tells no process id does not publish, on the host of a rank that has
 rank 0,1 of 3; conn 7 4242 at 10.0.0.1; add 7 init/; await 0 2
 tells waiting: rank 2, 10.0.0.1

@@ -1,15 +1,14 @@
 //! Keys that are waited for: what they hold, and who must write them.
 
-use crate::facts::run::{TrackedNode, TrackedRun};
-use rallypoint_protocol::ids::{RunId, ShownKey};
-use rallypoint_protocol::keys::{Address, AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
+use super::{Address, AddressKind, KeyPattern, Leftover, RendezvousPart, below_own_prefix, classify};
+use crate::ids::{RunId, ShownKey};
 
 /// What a key of a barrier of `torch.distributed` holds, for people.
-pub(crate) const BARRIER: &str = "a barrier";
+pub const BARRIER: &str = "a barrier";
 
 /// Who must write a key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum ExpectedWriter {
+pub enum ExpectedWriter {
     /// The agent with this node rank.
     Node(u32),
     /// The worker with this rank.
@@ -24,20 +23,32 @@ pub(crate) enum ExpectedWriter {
     Unknown,
 }
 
-/// A missing key, understood.
-#[derive(Debug, Clone)]
-pub(crate) struct Wanted {
-    pub(crate) run: Option<RunId>,
-    /// The round it belongs to, where the key tells.
-    pub(crate) round: Option<u64>,
-    pub(crate) writer: ExpectedWriter,
-    /// What the key holds, for people.
-    pub(crate) what: &'static str,
-    pub(crate) is_master: bool,
-    pub(crate) is_role: bool,
+impl ExpectedWriter {
+    /// The rank, if the key is for a worker with a rank.
+    pub const fn rank(&self) -> Option<u32> {
+        if let Self::Rank(rank) = self { Some(*rank) } else { None }
+    }
 }
 
-pub(crate) fn wanted(key: &[u8]) -> Wanted {
+/// A missing key, understood.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// The run it belongs to, where the key tells.
+    pub run: Option<RunId>,
+    /// The round it belongs to, where the key tells.
+    pub round: Option<u64>,
+    /// Who must write it.
+    pub writer: ExpectedWriter,
+    /// What the key holds, for people.
+    pub what: &'static str,
+    /// The address of the workers' store, which rank 0's agent writes.
+    pub is_master: bool,
+    /// The role of a node, which all nodes exchange.
+    pub is_role: bool,
+}
+
+/// What a key holds, and who must write it.
+pub fn wanted(key: &[u8]) -> Wanted {
     let none = Wanted {
         run: None,
         round: None,
@@ -112,23 +123,28 @@ pub(crate) fn wanted(key: &[u8]) -> Wanted {
     }
 }
 
-impl Wanted {
-    /// The node that is to write it, if it is one that had its rank in that round.
-    pub(crate) fn node<'r>(&self, run: &'r TrackedRun) -> Option<&'r TrackedNode> {
-        let ExpectedWriter::Node(rank) = self.writer else { return None };
-        run.node_at(self.round.unwrap_or(run.round.number), rank)
-    }
-}
-
 /// The sub-group whose member writes this key.
-pub(crate) fn sub_group_of(key: &[u8]) -> Option<String> {
+pub fn sub_group_of(key: &[u8]) -> Option<String> {
     address_of(key)?.sub_group.map(group_name)
 }
 
 /// What this key tells, if it is the address of a member of a group.
-pub(crate) fn address_of(key: &[u8]) -> Option<Address<'_>> {
+pub fn address_of(key: &[u8]) -> Option<Address<'_>> {
     let Some(KeyPattern::Address(address)) = classify(key) else { return None };
     Some(address)
+}
+
+/// The group of the key, its prefix and the rank, if it may be the address of a member of a group that a
+/// program makes below a prefix of its own. Only what is written there tells whether it is one.
+pub fn own_member(key: &[u8]) -> Option<(&[u8], &[u8], u32)> {
+    let (group, rank) = key.split_at_checked(key.iter().rposition(|&byte| byte == b'/')?)?;
+    let rank = std::str::from_utf8(rank.get(1..)?).ok()?.parse().ok()?;
+    if let Some((prefix, _)) = below_own_prefix(key) {
+        return Some((group, prefix, rank));
+    }
+    let end = group.windows(2).position(|two| two == b"//").and_then(|end| group.get(..end));
+    let prefix = end.or(group.strip_suffix(b"/0")).unwrap_or(group);
+    Some((group, prefix.strip_prefix(b"/").unwrap_or(prefix), rank))
 }
 
 /// A group beside that of all ranks: `torch.distributed.rpc` makes one of its own.
@@ -145,7 +161,7 @@ fn pair(name: &[u8]) -> Option<(&str, &str)> {
 }
 
 /// The barrier of `torch.distributed` that this key belongs to: `store_based_barrier_key:NAME`, and more.
-pub(crate) fn store_barrier(key: &[u8]) -> String {
+pub fn store_barrier(key: &[u8]) -> String {
     const MARK: &[u8] = b"store_based_barrier_key:";
     let at = key.windows(MARK.len()).position(|part| part == MARK);
     let name = at.and_then(|at| key.get(at.saturating_add(MARK.len())..)).unwrap_or_default();
