@@ -34,24 +34,19 @@ says process 801 at 10.0.0.1 and process 802 at 10.0.0.2 have waited up to | the
 says the address of rank 2 of the group below the prefix `run_a`
 says not there: process 803 at 10.0.0.3 (connected, waits for `/run_b/
 = programs with one prefix lack one of them
-come 1 801; wait 1 /run_a/0//cpu//0/1; pass 6
+come 1 801; wait 1 /run_a/0//cpu//0/1; pass 6; nowhere same prefix | not there:
 says process 801 at 10.0.0.1 has waited | prefix `run_a` | have not reached
-nowhere same prefix | not there:
-= members of a group that a program makes with gloo count on other numbers
-for 1,2: come % 800+%
-set 1 /update/0/0 gloo; set 2 /update/0/1 gloo; wait 2 /update/0/3; pass 6
-says 802 | the address of rank 3 of the group of 2 below the prefix `update` | one world size
 = members of a group that a program makes with gloo have one rank, or are prepared for other numbers
 for 1..4: come % 800+%
 set 1 /update/0/0 gloo3; set 2,3 /update/0/1 gloo3; wait 1..4 /update/0/2; pass 6
 says two live processes have claimed rank 1 of the group below `update`: process 802 at 10.0.0.2
+says 802 | the address of rank 2 of the group of 3 below the prefix `update` | one world size
 set 3 /weights/0/1 gloo; set 1 /weights/0/0 gloo3; wait 3 /weights/0/5; pass 6
 says prepared for different sizes: process 803 at 10.0.0.3 for 2 and process 801 at 10.0.0.1 for 3
 cancel 3; pass 6; says process 803 at 10.0.0.3 gave up on `/weights/0/5`
 = programs that count themselves wait for one more
 for 1,2: come % 800+%; add % arrived; wait % all_here
-pass 6
-says all_here
+pass 6; says all_here
 = what a program waits for comes
 come 1 801; wait 1 go; pass 2; come 2 802; set 2 go; pass 6; quiet
 = a program waits again and again for a key

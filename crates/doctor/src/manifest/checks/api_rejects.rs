@@ -9,14 +9,14 @@ pub(super) const RULE: Rule = Rule {
     id: "api-rejects",
     sees: "FAIL: a `volumeMount` whose volume is not there, two containers or volumes with one name, GPUs \
            in `requests` that `limits` do not have alike, a Service with several ports and no names for \
-           them, a label with a blank or a `/` in its value; more in `requests` than in `limits`; \
-           `apiVersion: v1` of a Job or RayCluster; an Indexed Job without `completions`; a StatefulSet \
-           with `restartPolicy: OnFailure`, a Job without; `fieldPath: metadata.labels.rank`; a Deployment \
-           whose selector is not for its pods; `restartPolicy: None`; a PyTorchJob with two Masters, or \
-           without a container `pytorch`; a TrainJob that sets `PET_*`; two tasks of a Volcano job with one \
-           name, or a `minAvailable` above their pods; a RayJob with `ttlSecondsAfterFinished` and no \
-           `shutdownAfterJobFinishes`, or whose `runtimeEnvYAML` has `env_vars` that are no texts by name; \
-           by the published schemas: `env` that is no list, `value: 8` in it without quotes, a volume \
+           them, a label with a blank or a `/` in its value; more in `requests` than in `limits`; half a \
+           GPU; `apiVersion: v1` of a Job or RayCluster; an Indexed Job without `completions`; a \
+           StatefulSet with `restartPolicy: OnFailure`, a Job without; `fieldPath: metadata.labels.rank`; a \
+           Deployment whose selector is not for its pods; `restartPolicy: None`; a PyTorchJob with two \
+           Masters, or without a container `pytorch`; a TrainJob that sets `PET_*`; two tasks of a Volcano \
+           job with one name, or a `minAvailable` above their pods; a RayJob with `ttlSecondsAfterFinished` \
+           and no `shutdownAfterJobFinishes`, or whose `runtimeEnvYAML` has `env_vars` that are no texts by \
+           name; by the published schemas: `env` that is no list, `value: 8` in it without quotes, a volume \
            without a name, `imagePullPolicy: always`, `backoffLimit` in the spec of a PyTorchJob, \
            `volumeMounts` in a TrainJob's `trainer`, `env` beside `containers`; capital letters or `_` in a \
            name. WARN: a field that a release has no more, such as `replicas` in a RayCluster's \
@@ -87,6 +87,11 @@ fn of_template(pods: &Pods) -> Option<Check> {
             );
         }
         let is_device = |name: &str| name.split_once('/').is_some_and(|(domain, _)| domain.contains('.'));
+        let is_part = |(name, wanted): &(&String, &String)| is_device(name) && wanted.contains('.');
+        if let Some((device, wanted)) = limits.iter().chain(&requests).find(is_part) {
+            let evidence = format!("`{device}` is {wanted}: the API server takes whole devices only");
+            return Some(Check::fail(evidence, "a whole number").at(pods.at(&container.at("resources"))));
+        }
         let differs =
             |(name, wanted): &(&String, &String)| is_device(name) && limits.get(*name) != Some(*wanted);
         let (device, wanted) = requests.iter().find(differs)?;

@@ -115,8 +115,12 @@ fn broken(text: &str) -> Option<(usize, &'static str, &str)> {
     let is_remark = |line: &&str| line.trim_start().starts_with('#');
     let is_empty = |line: &&str| line.trim().is_empty();
     let lines: Vec<&str> = text.lines().collect();
+    let mut is_array = false;
     (1..).zip(&lines).filter(|(_, line)| !is_remark(line)).find_map(|(number, line)| {
-        let (_, behind) = line.rsplit_once('\\')?;
+        // The lines of an array need no backslash.
+        let was_array = is_array;
+        is_array = (is_array || line.contains("=(")) && !line.contains(')');
+        let (_, behind) = line.rsplit_once('\\').filter(|_| !was_array)?;
         let mut next = lines.iter().skip(number).copied();
         let blank = behind.starts_with([' ', '\t']);
         let why = match behind.trim() {

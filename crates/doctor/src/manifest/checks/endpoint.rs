@@ -2,6 +2,7 @@
 //! pods, or a pod that hosts no store, they wait until their time-out, or train alone.
 
 use super::prelude::*;
+use crate::manifest::launches::starts_ray;
 
 pub(super) const RULE: Rule = Rule {
     id: "endpoint",
@@ -21,7 +22,8 @@ pub(super) const RULE: Rule = Rule {
         let of_text = manifests.calls().filter_map(|call| of_text(&call));
         let of_rallypoint =
             manifests.containers().filter_map(|(pods, own)| of_rallypoint(manifests, pods, own));
-        of_launches.chain(of_text).chain(of_rallypoint).collect()
+        let of_ray = manifests.containers().filter_map(|(pods, own)| of_ray(manifests, pods, own));
+        of_launches.chain(of_text).chain(of_rallypoint).chain(of_ray).collect()
     }),
 };
 
@@ -153,6 +155,30 @@ fn hosts(call: &Call<'_>, other: &Pods) -> bool {
         || launch.by_rallypoint
         || other.maker == Maker::VolcanoJob
         || !by_index
+}
+
+/// The head that a worker of Ray is told.
+fn of_ray(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
+    let mut words = container.commands.iter().map(Command::written).filter(|words| starts_ray(words));
+    let address = words.find_map(|words| {
+        let at = words.iter().position(|word| word.starts_with("--address"))?;
+        let value = match words[at].split_once('=') {
+            Some((_, value)) => value,
+            None => words.get(at.saturating_add(1))?,
+        };
+        value.split_once(':').map(|(host, _)| host.to_owned())
+    })?;
+    let host = Some(Text::known(&address)).filter(|_| !pods.are_tasks() && !address.contains('$'))?;
+    let (tell, what): (fn(String, String) -> Check, _) = match resolve(&host, pods, manifests) {
+        Target::Nothing(why) => (Check::fail, format!("names nothing: {why}")),
+        Target::Absent => {
+            (Check::warn, "is no Service of these files, and no pod has this name for others".into())
+        }
+        _ => return None,
+    };
+    let remedy = format!("a Service `{host}` that selects the pod of Ray's head");
+    let check = tell(format!("Ray's head `{host}` (--address) {what}"), remedy);
+    Some(check.at(pods.at(&container.at("command"))))
 }
 
 /// The endpoint of rallypoint's own commands.

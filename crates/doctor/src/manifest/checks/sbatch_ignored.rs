@@ -1,13 +1,14 @@
 //! sbatch reads its lines up to the first command, and fills in no variable. It ignores the others without a
-//! word, and the job gets another size.
+//! word, and the job gets another size. What runs is a copy of the script, in a folder of slurmd's.
 
 use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "sbatch-ignored",
     sees: "FAIL: `#SBATCH` lines behind the first command of the script; `#SBATCH --nodes=$NODES`; more \
-           names in `--nodelist` than `--nodes`; a script whose first line is not `#!/bin/bash`. WARN: a \
-           script whose lines all begin with `# SBATCH`",
+           names in `--nodelist` than `--nodes`; a script whose first line is not `#!/bin/bash`, or that \
+           looks for files beside itself (`dirname \"$0\"`). WARN: a script whose lines all begin with `# \
+           SBATCH`",
     examples: ["sbatch-ignored.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };
@@ -18,7 +19,8 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         // A here-document may be another script, which it writes.
         let own = text.lines().take_while(|line| !line.contains("<<") || line.trim_start().starts_with('#'));
         let text = &own.flat_map(|line| [line, "\n"]).collect::<String>();
-        let found = [unnamed(text).or_else(|| unfilled(text)), named(text), behind(text), with_blank(text)];
+        let first = unnamed(text).or_else(|| unfilled(text));
+        let found = [first, named(text), behind(text), with_blank(text), beside(text)];
         found.into_iter().flatten().map(|check| check.at(object.place("-")))
     });
     found.collect()
@@ -51,6 +53,27 @@ fn named(text: &str) -> Option<Check> {
             format!("--nodelist={list} names {all} nodes, and --nodes={most}: sbatch rejects that");
         Check::fail(evidence, format!("--nodes={all}, or fewer names"))
     })
+}
+
+/// A file is looked for beside the script, and slurmd runs a copy of that.
+fn beside(text: &str) -> Option<Check> {
+    let code = || text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    let is_batch = text.lines().any(|line| line.starts_with("#SBATCH"));
+    // These tell where the script is.
+    let is_told = code().any(|line| line.contains("SLURM_SUBMIT_DIR") || line.contains("scontrol show job"));
+    let is_own = |line: &&str| {
+        line.contains("dirname") && ["$0", "${0}", "BASH_SOURCE"].iter().any(|it| line.contains(it))
+    };
+    let own = code().find(is_own).filter(|_| is_batch && !is_told)?;
+    let name = own.split_once('=').map_or("", |(name, _)| name.trim_start_matches("export ").trim());
+    let uses = |line: &&str| {
+        let is_used = [format!("${name}/"), format!("${{{name}}}/")].iter().any(|it| line.contains(it));
+        !is_own(line) && is_used && !name.is_empty()
+    };
+    let line = if own.starts_with("cd ") { own } else { code().find(uses)? };
+    let evidence =
+        format!("slurmd runs a copy of this script, which lies in a folder of its own: `{line}` leads there");
+    Some(Check::fail(evidence, "$SLURM_SUBMIT_DIR, where sbatch was called, or the whole path"))
 }
 
 fn behind(text: &str) -> Option<Check> {

@@ -4,7 +4,7 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "sleep-as-synchronisation",
-    sees: "WARN: `sleep 30` in front of torchrun",
+    sees: "WARN: `sleep 30` in front of torchrun. FAIL: `sleep infinity`",
     examples: ["sleep.yaml", "good-job-static.yaml"],
     find: Find::Launch(Tool::ALL, find),
 };
@@ -17,9 +17,12 @@ fn find(call: &Call<'_>) -> Option<Check> {
         command.words[0].literal() == Some("sleep")
             && !command.conditional
             && command.moment != launch.command.moment
-            && command.words.get(1).and_then(Text::literal) != Some("infinity")
     })?;
     let words = sleep.written();
+    if matches!(words.get(1).map(String::as_str), Some("inf" | "infinity")) {
+        let evidence = format!("`{}` stands in front of it: it never starts", words.join(" "));
+        return Some(Check::fail(evidence, "leave that out").at(call.at("command")));
+    }
     several.then(|| {
         let check = Check::warn(
             format!("`{}` hopes that the others are up by then", words.join(" ")),

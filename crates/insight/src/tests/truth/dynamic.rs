@@ -410,32 +410,41 @@ impl Truth {
         // Others may have taken it out in the meantime.
         let Some(Seat { round, rank, group }) = seat else { return };
         let base = Self::base(round);
-        let role = |rank: usize| format!("{base}/torchelastic/role_info/{rank}");
-        let ranks = |rank: usize| format!("{base}/torchelastic/assigned_ranks/{rank}");
+        let wanted = Self::wanted(Seat { round, rank, group }, told);
         if !told {
             if rank == 0 {
                 self.lab.set(conn, &format!("{base}/MASTER_ADDR"), b"node0");
                 self.lab.set(conn, &format!("{base}/MASTER_PORT"), b"41234");
             } else if !self.lab.has(&format!("{base}/MASTER_PORT")) {
-                return self.wait(n, waits, since, &[format!("{base}/MASTER_PORT")]);
+                return self.wait(n, waits, since, &wanted);
             }
-            self.lab.set(conn, &role(rank), b"{}");
+            self.lab.set(conn, &format!("{base}/torchelastic/role_info/{rank}"), b"{}");
             let agent = &mut self.now.agents[n];
             (agent.phase, agent.waits) = (Phase::Exchanges { told: true, since: at }, false);
             return;
         }
-        let wanted: Vec<String> = if rank == 0 { (0..group).map(role).collect() } else { vec![ranks(rank)] };
         let is_there = |lab: &mut Lab| wanted.iter().all(|key| lab.has(key));
         if !is_there(&mut self.lab) {
             return self.wait(n, waits, since, &wanted);
         }
         if rank == 0 {
+            let ranks = |node| format!("{base}/torchelastic/assigned_ranks/{node}");
             let pairs: Vec<_> =
                 (0..group).map(|node| (ranks(node), format!("[{node}, {group}, {node}, {group}]"))).collect();
             self.lab.multi_set(conn, &pairs);
         }
         let agent = &mut self.now.agents[n];
         (agent.phase, agent.waits) = (Phase::Runs, false);
+    }
+
+    /// The keys that a node waits for in the exchange of its round.
+    fn wanted(Seat { round, rank, group }: Seat, told: bool) -> Vec<String> {
+        let base = Self::base(round);
+        match (told, rank) {
+            (false, _) => vec![format!("{base}/MASTER_PORT")],
+            (true, 0) => (0..group).map(|rank| format!("{base}/torchelastic/role_info/{rank}")).collect(),
+            (true, rank) => vec![format!("{base}/torchelastic/assigned_ranks/{rank}")],
+        }
     }
 
     fn wait(&mut self, n: usize, waits: bool, since: f64, keys: &[String]) {
@@ -451,10 +460,9 @@ impl Truth {
 
     /// What a frozen node waits for may come.
     fn wakes(&mut self, n: usize) {
-        let Agent { phase: Phase::Exchanges { told, .. }, seat: Some(seat), .. } = self.now.agents[n] else {
-            return;
-        };
-        self.now.agents[n].waits &= told || !self.lab.has(&format!("{}/MASTER_PORT", Self::base(seat.round)));
+        if let Agent { phase: Phase::Exchanges { told, .. }, seat: Some(seat), .. } = self.now.agents[n] {
+            self.now.agents[n].waits &= !Self::wanted(seat, told).iter().all(|key| self.lab.has(key));
+        }
     }
 
     /// Whom it waits for, and since when.
