@@ -146,7 +146,10 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
         RunState::LastCall => format!("last call for {since}{closes}"),
         RunState::Exchanging => format!("exchanging roles and addresses for {since}"),
         RunState::Running if has_lost_all(run) => "all its connections have closed".to_owned(),
-        RunState::Running => published(run, since).unwrap_or_else(|| format!("running for {since}")),
+        RunState::Running => published(run, since).unwrap_or_else(|| {
+            let unseen = if has_unseen_workers(run, now) { ", its workers are not seen here" } else { "" };
+            format!("running for {since}{unseen}")
+        }),
         RunState::Restarting => format!("restarting for {since}"),
         RunState::Exiting => format!("finishing for {since}"),
         RunState::Finished => format!("finished {ago} ago"),
@@ -158,6 +161,13 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
         RunState::Gone if run.kind == RunKind::Native => format!("without nodes for {since}"),
         RunState::Gone => format!("all its connections have been gone for {since}"),
     }
+}
+
+/// Whether none of the workers that the agents have started has come here: they meet in another store.
+fn has_unseen_workers(run: &RunSummary, now: f64) -> bool {
+    const COME_WITHIN: f64 = 10.0;
+    let is_torchrun = matches!(run.kind, RunKind::C10d | RunKind::Static);
+    is_torchrun && run.ranks.is_none() && now - run.state_since >= COME_WITHIN
 }
 
 /// Whether it is known how many ranks there are to be.

@@ -459,7 +459,7 @@ fn what_concerns_no_run_comes_last() {
     list.lost_observations = 12;
     insta::assert_snapshot!(runs(&list, &details, TextWriter::new(Some(60), false)).text(), @r"
     train-llm round 0  [############] 4/4 nodes
-        running for 2 min 5 s
+        running for 2 min 5 s, its workers are not seen here
 
       warning, by elimination: an HTTP client talks to store
         port 29500
