@@ -83,7 +83,11 @@ impl Look<'_> {
         held.finding.reason.is_detail |= self.is_detail(&held);
         let run = held.run.as_ref().and_then(|key| self.jobs.runs.get(key));
         let is_complete = held.finding.reason.code == Code::RoundComplete;
-        if let Some(run) = run.filter(|run| is_complete && run.is_elastic()) {
+        // The ranks of a round meet while its nodes may be lost.
+        let is_of_nodes = held.finding.reason.counts_nodes();
+        let is_whole = |run: &TrackedRun| run.native.is_some() && run.round.group >= run.life.earlier_size;
+        if let Some(run) = run.filter(|run| is_complete && (run.is_elastic() || is_of_nodes && is_whole(run)))
+        {
             self.told.log.rounds_before(&run.key);
         }
         let topic = Topic::of(held.store, held.run, &held.finding);

@@ -128,6 +128,11 @@ impl Reason {
         Self { facts: Facts { joined: Some((of, joined)), expected, ..self.facts }, ..self }
     }
 
+    /// Whether it counts nodes.
+    pub(crate) fn counts_nodes(&self) -> bool {
+        self.facts.joined.is_some_and(|(of, _)| of == Place::Node)
+    }
+
     pub(crate) fn expects(self, expected: Option<u32>) -> Self {
         Self { facts: Facts { expected, ..self.facts }, ..self }
     }

@@ -280,10 +280,12 @@ impl ExplanationLog {
         self.entries.retain(|topic, _| topic.run.as_ref() != Some(run));
     }
 
-    /// Forgets who was lost in earlier rounds of a run: those who are left have met, and go on.
+    /// Forgets how earlier rounds of a run ended, and who was lost then: it is complete again.
     pub(crate) fn rounds_before(&mut self, run: &RunKey) {
-        let is_past = |code| matches!(code, Code::Lost | Code::NodeSilent | Code::RoundComplete);
-        self.entries.retain(|topic, _| topic.run.as_ref() != Some(run) || !is_past(topic.code));
+        use Code::{Lost, NodeSilent, RoundComplete, RoundOver};
+        let is_past = |code| matches!(code, Lost | NodeSilent | RoundComplete | RoundOver);
+        let is_of_it = |topic: &Topic| topic.run.as_ref() == Some(run) && is_past(topic.code);
+        self.entries.retain(|topic, entry| !is_of_it(topic) || entry.until.is_none());
     }
 
     #[cfg(test)]

@@ -347,10 +347,8 @@ two; unpark b; pass 8; said node_silent
 = a rank of a native round that ends alone is told
 two; own; meet 2; pass 12; lab leave 1; pass 35; said ranks_ended=1
 = a rank of a native round that ends alone is told (2)
-two; own; meet 2; pass 12; pass 35; said ranks_ended=0
-= a rank of a native round that ends alone is told (3)
 two; own; meet 2; pass 12; lab leave 0,1; pass 35; said ranks_ended=0
-= a rank of a native round that ends alone is told (4)
+= a rank of a native round that ends alone is told (3)
 two; own; meet 2; pass 12; lab leave 1; again a:0; pass 35; said ranks_ended=0
 = the ranks of a native node that is not heard from are not told besides [soon]
 join a; beat a:0; join b; beat b:1; own; meet 2; pass 5; lab leave 1; cut b; pass 12
@@ -372,6 +370,8 @@ two; cut a; cut b; pass 20; said lost; errors 1
 two; lab static 1,0 of 2; lab assign 0 2x1; pass 10; said two_backends=0
 = that a later round has finished is said of that round
 two; again a:0; again b:1; pass 3; left a done; left b done; pass 3
+= how the last round ended is over when one of as many nodes is complete
+two; left b failed; pass 4; again a:0; pass 40; again b:1; pass 5; see explanation=null
 = the next round runs since it is complete however fast that was
 two; again a:0; again b:1; pass 1; see round=2 state=running; recent state_since
 = who never came is not forgotten beside who is gone
