@@ -23,8 +23,8 @@ pub(crate) use self::presence::{
 pub use self::rules::{Code, RULES, Rule};
 pub(crate) use self::rules::{Hold, RESET};
 pub(crate) use self::words::{
-    CLOSED, ENDED, OTHER_PORT, SAME_GROUPS, SLIP, all, are, clients, ended_first, has, have_waited, if_any,
-    if_some, in_a_loop, says_who, waits_since,
+    CLOSED, ENDED, OTHER_PORT, SAME_GROUP, SAME_GROUPS, SLIP, all, are, clients, ended_first, has,
+    have_waited, if_any, if_some, in_a_loop, says_who, waits_since,
 };
 use crate::epoch::Epoch;
 use crate::totals::Tally;

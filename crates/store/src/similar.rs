@@ -1,16 +1,29 @@
 //! Finds the key that a program may have meant: a key that is there and differs from the awaited key by one
-//! slip of the finger.
+//! slip of the finger, or only by the prefix of a process group.
 
 use super::Store;
 
 impl Store {
-    /// A key that is there and differs from `key` by one slip. Looks at no more names than `looks` allows.
+    /// A key that is there and differs from `key` by one slip or by the prefix of a group. Looks at no more
+    /// names than `looks` allows.
     pub(super) fn similar_to(&self, key: &[u8], looks: &mut usize) -> Option<Box<[u8]>> {
         let most = *looks;
         let mut names = self.keys.iter().take(most).inspect(|_| *looks = looks.saturating_sub(1));
-        let found = names.find(|(_, slot)| slot.is_present() && is_slip(key, slot.key()))?;
+        let found = names.find(|(_, slot)| slot.is_present() && is_similar(key, slot.key()))?;
         Some(found.1.key().into())
     }
+}
+
+fn is_similar(a: &[u8], b: &[u8]) -> bool {
+    is_slip(a, b) || is_below_group(a, b) || is_below_group(b, a)
+}
+
+/// Whether `long` is `key` as a client names it that has the store of a process group: PrefixStore puts its
+/// prefix and a `/` before a key, which begins with one already (`/default_pg/0//key`).
+fn is_below_group(long: &[u8], key: &[u8]) -> bool {
+    let prefix = long.strip_suffix(key).and_then(|prefix| prefix.strip_suffix(b"/"));
+    let is_name = key.first() == Some(&b'/') && key.iter().any(u8::is_ascii_alphabetic);
+    is_name && prefix.is_some_and(|prefix| !prefix.is_empty())
 }
 
 /// Whether `a` and `b` differ by one slip: a letter or separator more, fewer or changed, two of them swapped,
@@ -63,6 +76,20 @@ pub fn is_slip(a: &[u8], b: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_below_a_process_group_is_similar() {
+        let pairs = [
+            ("/data_done", "/default_pg/0//data_done", true),
+            ("/default_pg/0//data_done", "/data_done", true),
+            ("/ready", "/worker1/ready", false),
+            ("/0", "/default_pg/0//0", false),
+            ("/x", "//x", false),
+        ];
+        for (a, b, expected) in pairs {
+            assert_eq!(is_similar(a.as_bytes(), b.as_bytes()), expected, "{a} {b}");
+        }
+    }
 
     #[test]
     fn one_slip_is_similar_and_another_name_is_not() {

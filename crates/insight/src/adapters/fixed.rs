@@ -237,14 +237,6 @@ impl TrackedRun {
         gathers && have_come && !self.participants().chain(self.not_again()).any(is_first)
     }
 
-    /// The agent of node rank 0 is known now, and has been there since `came`: it was left when all others
-    /// had ended.
-    pub(crate) fn host_was_there(&mut self, conn: ConnId, came: Timestamp) {
-        if self.life.all_gone.is_some_and(|gone| came <= gone) {
-            self.agents.insert(conn);
-        }
-    }
-
     /// Nodes that have not come, as far as the ranks of those that have show it.
     pub(crate) fn never_came(&self) -> impl Iterator<Item = u32> {
         let highest = self.participants().filter_map(|node| node.rank).max().unwrap_or_default();

@@ -43,12 +43,6 @@ impl Past {
 }
 
 impl TrackedRun {
-    /// What is to be remembered of it, if that has changed since the last call.
-    pub(crate) fn take_past(&mut self, epoch: Epoch) -> Option<Past> {
-        let is_changed = std::mem::replace(&mut self.kept_version, self.version) != self.version;
-        is_changed.then(|| self.past(epoch))
-    }
-
     /// What is to be remembered of it.
     pub(crate) fn past(&self, epoch: Epoch) -> Past {
         let unix = |at: Option<Timestamp>| at.map(|at| epoch.unix(at));
@@ -167,11 +161,11 @@ impl Pasts {
         let mut rows: Vec<PastRow> = gone.map(|key| (row_id(&key), None)).collect();
         // An announcement is made again: there is nothing to remember of it.
         for (key, run) in runs.iter_mut().filter(|(_, run)| run.kind != RunKind::Announced) {
-            if let Some(past) = run.take_past(epoch) {
+            if std::mem::replace(&mut run.kept_version, run.version) != run.version {
                 if !self.kept.contains(key) {
                     self.kept.insert(key.clone());
                 }
-                rows.push((row_id(key), Some(past)));
+                rows.push((row_id(key), Some(run.past(epoch))));
             }
         }
         rows

@@ -227,7 +227,8 @@ impl Fold<'_> {
         let Some(client) = self.client(conn) else { return };
         let (run, rank) = (client.run.clone(), client.rank);
         if let Some(run) = run.and_then(|key| self.jobs.runs.get_mut(&key)) {
-            run.worker_went_on(conn, rank);
+            let meeting = run.world.of_mut(rank, conn);
+            meeting.went_on |= meeting.met.is_some();
         }
     }
 

@@ -12,12 +12,6 @@ use rallypoint_protocol::ids::{ConnId, Timestamp};
 const NOTICED: Duration = Duration::from_secs(5);
 
 impl TrackedRun {
-    /// A worker wrote a key that is none of the group of all ranks.
-    pub(crate) fn worker_went_on(&mut self, conn: ConnId, rank: Option<u32>) {
-        let meeting = self.world.of_mut(rank, conn);
-        meeting.went_on |= meeting.met.is_some();
-    }
-
     /// A worker comes. A run without agents that is over begins anew; returns whether it did.
     pub(crate) fn worker_came(&mut self, conn: ConnId, process: Option<Process>, at: Timestamp) -> bool {
         let begins_anew = self.round.over_at.is_some() && !self.has_agents();

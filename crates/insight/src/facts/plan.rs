@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use rallypoint_api::{Expected, ExpectedFrom};
-use rallypoint_protocol::ids::{Nodes, Timestamp};
+use rallypoint_protocol::ids::Timestamp;
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState};
 
 /// What an operator expects of a run: the body of `PUT /api/v1/runs/{run_id}/expect`.
@@ -100,11 +100,6 @@ impl Plan {
         let gate = self.gate.as_ref()?;
         let at = (*gate.by_host.get(short(addr))?)?;
         gate.snapshot.pods.get(at)
-    }
-
-    /// Whether so many ranks are one for each pod that announced itself: then each has the rank of its pod.
-    pub(crate) fn is_one_rank_each(&self, ranks: u32) -> bool {
-        self.gate().is_some_and(|gate| gate.nodes == Nodes::exactly(ranks))
     }
 
     /// The pod that announced itself with a node rank, whether it still counts or not, and when it was heard

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::facts::run::{RunKey, SETTLE};
 use crate::reason::{Evidence, Names};
 use rallypoint_api::Seen;
-use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
+use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, Timestamp};
 use rallypoint_protocol::keys::{
     KeyPattern, Leftover, Role, classify, debug_server_of, ends_with_its_agents, published_by,
 };
@@ -144,6 +144,8 @@ pub(crate) struct GivenUp {
 pub(crate) struct Beside {
     /// The process that must write it.
     pub(crate) writer: Option<String>,
+    /// It is there, and what it had written was dropped.
+    pub(crate) is_dropped: bool,
     /// The ranks that have not come, if that is one of them.
     pub(crate) missing: Names,
     /// Where the key does not tell which process writes it: those of the run that wait elsewhere or nowhere…
@@ -432,12 +434,6 @@ impl StoreWatch {
     pub(crate) fn poll_ends(&mut self, conn: ConnId, key: Option<&[u8]>) {
         let is_it = |polled: &[u8], poll: &Poll| key.map_or(poll.number.is_some(), |key| key == polled);
         self.polled.retain(|polled, poll| !is_it(polled, poll) || poll.is_left_by(conn));
-    }
-
-    /// The names that a process has published under.
-    pub(crate) fn published_name(&self, conn: ConnId) -> Option<String> {
-        let its = self.publishers.iter().find(|(_, it)| it.conn == conn && it.gone.is_none());
-        its.map(|(name, _)| ShownKey(name).to_string())
     }
 
     /// The key of a run that has an id. Whatever the processes of a round call it, they belong to the round's

@@ -101,8 +101,10 @@ impl Fold<'_> {
         let Some(id) = key.id().cloned() else { return };
         let Some(client) = self.client(conn) else { return };
         let (came, agent) = (client.since, (conn, client.peer, client.pid));
-        if let Some(run) = self.jobs.runs.get_mut(key) {
-            run.host_was_there(conn, came);
+        let run = self.jobs.runs.get_mut(key);
+        // It was left when all others had ended.
+        if let Some(run) = run.filter(|run| run.life.all_gone.is_some_and(|gone| came <= gone)) {
+            run.agents.insert(conn);
         }
         self.enter_agent(conn, id.as_bytes(), RunKind::Static);
         let (at, plan) = (self.at, self.jobs.plan(key));

@@ -9,7 +9,7 @@ use crate::facts::{Client, Meeting, Membership, Passed, Plan, RankInfo, TrackedN
 use crate::identity::processes::Graph;
 use crate::reason::{But, NODE, Names, Place, Presence, Sighting, Waits, if_some};
 use rallypoint_api::RunKind;
-use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
+use rallypoint_protocol::ids::{ConnId, Nodes, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{ExpectedWriter, KeyPattern, RendezvousPart, Wanted, classify, wanted};
 
 /// Waits are told once a second, when they have lasted for one.
@@ -389,7 +389,8 @@ impl Graph<'_> {
     /// The pod of a rank, if it announced itself and has only this one.
     fn announced_rank(&self, run: &TrackedRun, of: &Meeting, rank: u32) -> Option<Sighting> {
         let plan = self.plan(run);
-        let is_its_own = !run.has_agents() && of.size.is_some_and(|ranks| plan.is_one_rank_each(ranks));
+        let pods = plan.gate().map(|gate| gate.nodes);
+        let is_its_own = !run.has_agents() && of.size.map(Nodes::exactly).is_some_and(|it| pods == Some(it));
         if is_its_own { self.announced(&plan, rank) } else { None }
     }
 

@@ -176,7 +176,7 @@ impl Display for But {
 }
 
 impl But {
-    const fn look_at(&self) -> &'static str {
+    pub(crate) const fn look_at(&self) -> &'static str {
         match self {
             Self::MetBefore => {
                 "those who have met do not wait for what comes after them: restart all processes of the job \
@@ -283,11 +283,6 @@ impl Sighting {
     /// Whether nothing else is known of it.
     pub(crate) fn is_plain(&self) -> bool {
         self.but.is_none() && self.candidates.is_empty()
-    }
-
-    /// Whether it may go on at any moment.
-    pub(crate) fn is_settling(&self) -> bool {
-        self.waits == Some(Waits::NotKnownYet) && self.but.is_none()
     }
 
     pub(crate) fn look_at(&self, place: Place) -> &'static str {

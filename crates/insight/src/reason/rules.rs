@@ -118,9 +118,9 @@ rules! {
         "look at the logs of the nodes that have not finished: what do their workers still do? Agents wait \
          for them up to 300 s, and end then";
     StandsBy "stands_by" Info Lasting
-        "spares get the places of nodes that leave, which c10d notices 15 s after the last heartbeat; if \
+        "spares get the places of nodes that leave (c10d notices that 15 s after the last heartbeat); if \
          these are to join, raise the maximum (--nnodes, or what rallypoint ctl expect has set); if they are \
-         of another job, that needs another --rdzv-id";
+         of another job, that needs another --rdzv-id (--run-id)";
     GaveUp "gave_up" Error AtOnce
         "most programs end after that; look at the process that should have written the key, and at the \
          processes that were not there. For longer waits set --rdzv-conf read_timeout (agents) or \
@@ -141,7 +141,7 @@ rules! {
     TorchVersionsDiffer "torch_versions_differ" Warning AtOnce
         "use one image on every node; different releases of PyTorch may not understand each other";
     JoinRefused "join_refused" Warning AtOnce
-        "start that node with what the others have, and with an id (--node) and a rank of its own; if it is \
+        "start that node with what the others have, and with an id and a rank of its own; if it is \
          of another job, it needs another --rdzv-id (--run-id)";
     RunClosed "run_closed" Warning AtOnce
         "look at that node's log for the first error; workers of other nodes that are not stopped as well \

@@ -82,12 +82,14 @@ fn pods_missing(gate: &GateSnapshot, now: Timestamp) -> Reason {
         format!("pod {}{rank}{gone}", said.pod)
     });
     let refused = Names::of(refused);
+    let in_a_loop = Names::of_some(&gate.in_a_loop, |(pod, times)| format!("pod {pod} ({times} times)"));
     let gone = missing.iter().filter(|(_, seen)| seen.presence != Presence::NeverSeen).count();
     let look_at = match () {
         () if !refused.is_empty() => {
             "start the pods that were turned away with the number of nodes that the others have, each with \
              its own rank: one of them may be missing as another"
         }
+        () if !in_a_loop.is_empty() => "look why those end that come and go, and at each missing pod",
         () if gone >= expected.saturating_sub(announced) as usize => GONE,
         () => Code::PodsMissing.rule().look_at,
     };
@@ -97,6 +99,7 @@ fn pods_missing(gate: &GateSnapshot, now: Timestamp) -> Reason {
         .joined(Place::Pod, announced, Some(expected))
         .lacks_each(Place::Pod, missing)
         .and("turned away", &refused)
+        .and("come and gone again and again", &in_a_loop)
 }
 
 fn of_missing(missing: &Missing) -> Sighting {

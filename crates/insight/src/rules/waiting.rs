@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::facts::{Meeting, RunKey, TrackedNode, TrackedRun, Waiting};
 use crate::identity::processes::{Graph, WAITS_SHOWN};
 use crate::reason::{
-    But, Code, ENDED, Evidence, Finding, Names, OTHER_PORT, Place, Presence, Reason, SAME_GROUPS,
-    SAME_WORLD_SIZE, Sighting, clients, has, if_some,
+    But, Code, ENDED, Evidence, Finding, Names, OTHER_PORT, Place, Presence, Reason, SAME_GROUP, SAME_GROUPS,
+    SAME_WORLD_SIZE, Sighting, Waits, clients, has, if_some,
 };
 use crate::rules::waiting::root::Root;
 use rallypoint_api::{RunKind, Seen, Severity};
@@ -180,7 +180,7 @@ impl Graph<'_> {
             }
             Root::At { asked, seen } => {
                 // Its own wait may be the cause.
-                if seen.is_settling() {
+                if seen.waits == Some(Waits::NotKnownYet) && seen.but.is_none() {
                     return None;
                 }
                 match &asked.writer {
@@ -242,7 +242,8 @@ impl Graph<'_> {
         let replaced = Names::of(replaced.map(|rank| run.rank_label_in(meeting, rank)));
         let place = if is_node { Place::Node } else { Place::Rank };
         // Another meeting is in no bar, and an address that was dropped counts twice or not at all.
-        let is_shown = meeting.number == run.world.shown().number && !meeting.has_dropped();
+        let has_dropped = meeting.without_address().any(|(_, info)| info.withdrawn);
+        let is_shown = meeting.number == run.world.shown().number && !has_dropped;
         let of = Some(meeting).filter(|_| is_shown && matches!(asked.writer, ExpectedWriter::Rank(_)));
         let published = if_some(of, |of| format!("{} published; ", Place::Rank.have(of.joined(), of.size)));
         let is_untold = matches!(seen.presence, Presence::NeverSeen | Presence::Unknown);
@@ -256,7 +257,13 @@ impl Graph<'_> {
                 AGAIN
             }
             () if !elsewhere.is_empty() => OTHER_PORT,
-            () if is_untold && is_plain && seen.behind.is_none() && !ended.is_empty() => ENDED,
+            () if (is_untold || seen.presence == Presence::NotAgain)
+                && is_plain
+                && seen.behind.is_none()
+                && !ended.is_empty() =>
+            {
+                ENDED
+            }
             () if is_untold && is_plain && asked.writer == ExpectedWriter::Rank(0) && !run.has_agents() => {
                 OWN_STORE
             }
@@ -288,19 +295,24 @@ impl Graph<'_> {
         let Group { waits, since, members, .. } = group;
         let there: Vec<_> = waits.iter().filter_map(|conn| self.store.waits.get(conn)).collect();
         let published = self.published_for(&there);
-        let published = Names::of_some(published, |conn| self.who(conn));
-        let ended = self.ended_ranks(run, meeting);
-        let others = self.not_among(run, meeting, there.iter().copied());
         let is_barrier = matches!(&group.root, Root::At { asked, .. } if asked.what == BARRIER);
         let are_unknown = !run.has_agents() && there.iter().all(|it| self.member(it).is_none());
         let (ended, others) = if are_unknown {
-            self.outside(&there.iter().map(|wait| (None, *wait)).collect::<Vec<_>>(), *since, &[])
+            let waits: Vec<_> = there.iter().map(|wait| (None, *wait)).collect();
+            self.outside(&waits, *since, &[], &published)
         } else {
-            (ended, others)
+            (self.ended_ranks(run, meeting), self.not_among(run, meeting, there.iter().copied()))
         };
-        let nobody_lacks = others.is_empty() && ended.is_empty();
-        let apart = if nobody_lacks { self.apart(&there) } else { None };
-        let is_of_groups = apart.is_some() || nobody_lacks && !published.is_empty();
+        let published = Names::of_some(published, |conn| self.who(conn));
+        // Where no ranks are told it is not known whose place the ended had.
+        let all_wait = others.is_empty() && (are_unknown || ended.is_empty());
+        let apart = if all_wait { self.apart(&there) } else { None };
+        let is_known = apart.is_some() || !published.is_empty();
+        let look_at = match () {
+            () if !others.is_empty() || !ended.is_empty() || !is_known => NOT_REACHED,
+            () if are_unknown && apart.is_none() => SAME_GROUP,
+            () => SAME_GROUPS,
+        };
         let members = Names::of_some(members, Clone::clone);
         let what = match (apart, members.count()) {
             (Some(apart), _) => apart,
@@ -313,7 +325,7 @@ impl Graph<'_> {
         in_group(&what, &who, waited, &ended, &others)
             .and("have published there", &published)
             .when(is_barrier, |reason| reason.and("arrived", &who))
-            .when(is_of_groups, |reason| reason.look_at(SAME_GROUPS))
+            .look_at(look_at)
     }
 
     /// The dead among these nodes, and how they have gone.
@@ -446,8 +458,12 @@ impl Graph<'_> {
 }
 
 /// Who waits at a barrier of the native rendezvous, and for whom.
-pub(crate) fn at_barrier(open: &OpenBarrier, now: Timestamp) -> Finding {
+pub(crate) fn at_barrier(open: &OpenBarrier, all: &[OpenBarrier], now: Timestamp) -> Finding {
     let OpenBarrier { name, size, arrived, there, silent, missing, gave_up, refused, since } = open;
+    let elsewhere = missing.iter().filter_map(|who| {
+        Some(format!("{who} (`{}`)", all.iter().find(|other| other.there.contains(who))?.name))
+    });
+    let elsewhere = Names::of(elsewhere);
     let [present, missing, silent, gave_up, refused] =
         [there, missing, silent, gave_up, refused].map(|who| Names::of(who.iter().cloned()));
     let named = if present.is_empty() { String::new() } else { format!(" ({present})") };
@@ -460,6 +476,7 @@ pub(crate) fn at_barrier(open: &OpenBarrier, now: Timestamp) -> Finding {
         .held(&present)
         .joined(Place::Process, *arrived, Some(*size))
         .lacks("missing", Place::Process, &missing, Presence::NeverSeen)
+        .and("at another barrier", &elsewhere)
         .lacks("arrived, and not heard from any more", Place::Process, &silent, Presence::Silent)
         .lacks("arrived, and gave up", Place::Process, &gave_up, Presence::Left)
         .and("came and was refused", &refused)

@@ -24,18 +24,15 @@ nowhere not there:
 = a process does not come to a barrier of programs, and one ended long before
 for 1..5: come % 800+%
 leave 4; pass 90; add 1,2 /ckpt/num_members; wait 1,2 /ckpt/last_member; pass 6
-says process 801 at 10.0.0.1 and process 802 at 10.0.0.2 have waited up to | at the barrier `/ckpt`, which 2
-says not there: process 803 at 10.0.0.3 (connected
+says 801 at 10.0.0.1 and process 802 | the barrier `/ckpt`, which 2 | not there: process 803 at 10.0.0.3 (
 nowhere gone:
 = programs use different prefixes
 for 1..4: come % 800+%
 wait 1,2 /run_a/0//cpu//0/2; wait 3 /run_b/0//cpu//0/0; pass 6
-says process 801 at 10.0.0.1 and process 802 at 10.0.0.2 have waited up to | the same prefix
-says the address of rank 2 of the group below the prefix `run_a`
+says 801 at 10.0.0.1 and process 802 | rank 2 of the group below the prefix `run_a` | the same prefix
 says not there: process 803 at 10.0.0.3 (connected, waits for `/run_b/
 = programs with one prefix lack one of them
-come 1 801; wait 1 /run_a/0//cpu//0/1; pass 6; nowhere same prefix | not there:
-says process 801 at 10.0.0.1 has waited | prefix `run_a` | have not reached
+come 1 801; wait 1 /run/0//cpu//0/1; pass 6; nowhere same prefix | not there:; says `run` | not reached
 = members of a group that a program makes with gloo have one rank, or are prepared for other numbers
 for 1..4: come % 800+%
 set 1 /update/0/0 gloo3; set 2,3 /update/0/1 gloo3; wait 1..4 /update/0/2; pass 6
@@ -44,9 +41,13 @@ says 802 | the address of rank 2 of the group of 3 below the prefix `update` | o
 set 3 /weights/0/1 gloo; set 1 /weights/0/0 gloo3; wait 3 /weights/0/5; pass 6
 says prepared for different sizes: process 803 at 10.0.0.3 for 2 and process 801 at 10.0.0.1 for 3
 cancel 3; pass 6; says process 803 at 10.0.0.3 gave up on `/weights/0/5`
-= programs that count themselves wait for one more
-for 1,2: come % 800+%; add % arrived; wait % all_here
-pass 6; says all_here
+= processes make a group below a prefix of their own and a rank waits in that of its job
+rank 0 of 3; come 1 801; come 2 802; set 1,2 /up/0/# gloo3; wait 0 pg//cpu//0/1; wait 1,2 /up/0/0; pass 6
+says the prefix `up`; not there: rank 0 on host0 (connected | the same prefix
+= who replaces a process of torchft has the group of before
+for 1..4: come % 800+%
+leave 3; wait 1 /torchft/2/0/0/1; wait 2 /torchft/1/0/0/0; pass 6
+says different groups: process 802 at 10.0.0.2 below the sub-group torchft/1/0
 = what a program waits for comes
 come 1 801; wait 1 go; pass 2; come 2 802; set 2 go; pass 6; quiet
 = a program waits again and again for a key
@@ -70,9 +71,8 @@ for 1..4: come % 800+%
 add 1 arrived
 30x ask 1 /done; get 2 arrived; pass 0.2
 says process 801 at 10.0.0.1 has waited | for `/done`, which nobody has written
-says process 802 at 10.0.0.2 has waited | for `arrived`, which is 1
+says 802 at 10.0.0.2 has waited | for `arrived`, which is 1 | 803 at 10.0.0.3 (connected, waits for nothing
 says not there: process 801 at 10.0.0.1 (connected, waits for `/done`)
-says process 803 at 10.0.0.3 (connected, waits for nothing here)
 = what a program looked for comes, it reads something else, and another looks only once
 come 1 801; come 2 802; add 2 arrived; ask 2 /other
 20x ask 1 /done; get 1 arrived; pass 0.1

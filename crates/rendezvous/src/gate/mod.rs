@@ -195,6 +195,8 @@ pub struct Member {
     request: u64,
     /// Whether the connection of that request broke and the pod has not come again.
     is_cut: bool,
+    /// How often such a connection broke.
+    cuts: u32,
     /// The last known state of its connection.
     contact: Contact,
 }
@@ -213,7 +215,7 @@ pub enum Contact {
 
 impl Member {
     const fn new(said: Announcement, seen: Timestamp) -> Self {
-        Self { said, seen, request: 0, is_cut: false, contact: Contact::None }
+        Self { said, seen, request: 0, is_cut: false, cuts: 0, contact: Contact::None }
     }
 
     /// Whether it lives, at least so far that it keeps its rank.
@@ -543,7 +545,10 @@ impl Gate {
         if !self.knows(said) {
             leaving.extend(self.members.cut_of(&said.pod).cloned());
         }
+        let mut cuts = 0_u32;
         for other in leaving.into_iter().filter(|other| *other != key) {
+            let before = self.members.get(&other).filter(|_| other.0 == key.0);
+            cuts = cuts.saturating_add(before.map_or(0, |before| before.cuts));
             let Some(seen) = self.members.remove(&other, now, timeout) else { continue };
             if other.0 == key.0 && self.replaced.len() < MAX_TURNED_AWAY {
                 self.replaced.insert(other.clone(), seen);
@@ -558,6 +563,7 @@ impl Gate {
             self.turned_away.retain(|(pod, _), _| *pod != said.pod);
         }
         let lived = self.members.insert(said, now, timeout);
+        self.members.was_cut_before(&key, cuts);
         if self.opened.is_some() && lived.is_none() {
             self.moved.push(key);
         }

@@ -109,7 +109,15 @@ impl Pods {
         if let Some(member) = self.members.get_mut(key) {
             // Until now the open connection was its sign of life.
             (member.is_cut, member.seen) = (true, now);
+            member.cuts = member.cuts.saturating_add(1);
             self.roll = None;
+        }
+    }
+
+    /// So many connections of its predecessors broke.
+    pub(super) fn was_cut_before(&mut self, key: &PodKey, cuts: u32) {
+        if let Some(member) = self.members.get_mut(key) {
+            member.cuts = member.cuts.saturating_add(cuts);
         }
     }
 

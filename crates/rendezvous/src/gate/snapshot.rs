@@ -58,6 +58,8 @@ pub struct GateSnapshot {
     pub missing: Vec<Missing>,
     /// Pods that were refused: a live pod has their node rank, or they expect another number of nodes.
     pub turned_away: Vec<TurnedAway>,
+    /// Pods that came again and again, each with how often its connection broke.
+    pub in_a_loop: Vec<(String, u32)>,
     /// The versions of PyTorch, each with some of its pods, if there are several.
     pub versions: Option<String>,
 }
@@ -93,6 +95,9 @@ impl GateSnapshot {
 }
 
 impl Gate {
+    /// A pod whose connection broke so often is started again and again.
+    const LOOP: u32 = 3;
+
     /// The gate as it is now. `None` if it has no pods.
     pub fn snapshot(&self, now: Timestamp, timeout: Duration) -> Option<GateSnapshot> {
         let nodes = self.nodes()?;
@@ -102,6 +107,7 @@ impl Gate {
             let has_come = gone.is_some() && self.members.is_there(&pod.said.pod, now, timeout);
             (!has_come).then(|| TurnedAway { said: pod.said.clone(), gone })
         });
+        let in_a_loop = self.members.values().filter(|pod| pod.cuts >= Self::LOOP);
         Some(GateSnapshot {
             since: self.since,
             nodes,
@@ -113,6 +119,7 @@ impl Gate {
             pods: self.there(now, timeout).map(said).collect(),
             missing: Missing::of(self, nodes, now, timeout, MOST_MISSING),
             turned_away: turned_away.collect(),
+            in_a_loop: in_a_loop.map(|pod| (pod.said.pod.clone(), pod.cuts)).collect(),
             versions: self.differing_versions(),
         })
     }

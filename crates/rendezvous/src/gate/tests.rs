@@ -424,6 +424,18 @@ fn a_pod_that_is_held_back_is_so_no_more_when_it_is_killed() {
 }
 
 #[test]
+fn a_pod_that_comes_and_goes_is_counted_whoever_it_is() {
+    let mut world = World::new();
+    world.said("t-0", "x", Some(0), "3").expect("taken");
+    for (uid, times) in [("a", 0), ("b", 0), ("b", 0), ("c", 3), ("d", 4)] {
+        world.said("t-1", uid, Some(1), "3").expect("taken");
+        let known = world.snapshot().in_a_loop;
+        assert_eq!(known, Vec::from_iter((times > 0).then(|| ("t-1".to_owned(), times))), "{uid}");
+        assert!(world.cut("t-1", uid, Some(1), "3"));
+    }
+}
+
+#[test]
 fn a_pod_that_asks_again_at_once_is_not_gone() {
     let mut world = World::new();
     world.said("t-0", "a", Some(0), "2").expect("taken");

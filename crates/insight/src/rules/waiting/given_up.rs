@@ -2,7 +2,7 @@
 
 use crate::facts::{Beside, GivenUp, RunKey, Waiting};
 use crate::identity::processes::Graph;
-use crate::reason::{Code, Finding, Names, Place, Presence, if_some};
+use crate::reason::{But, Code, Finding, Names, Place, Presence, if_some};
 use rallypoint_api::Severity;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{ExpectedWriter, wanted};
@@ -13,7 +13,7 @@ const POLLS: &str =
 /// Clients gave up on `key`.
 pub(crate) fn gave_up(key: &[u8], given_up: GivenUp) -> Finding {
     let GivenUp { waited, who, more, again, beside, at } = given_up;
-    let Beside { writer, missing, others, ended } = beside;
+    let Beside { writer, is_dropped, missing, others, ended } = beside;
     let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();
     let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
     let who = Names { shown, more, range: None };
@@ -21,13 +21,16 @@ pub(crate) fn gave_up(key: &[u8], given_up: GivenUp) -> Finding {
     let tries = if again { " to try again" } else { "" };
     // The one that must write it is named already.
     let missing = if missing.count() == 1 { Names::default() } else { missing };
-    let writer = if_some(writer, |writer| format!("; it must come from {writer}"));
+    let dropped = But::Dropped { replaced: Names::default() };
+    let why = if is_dropped { format!(": {dropped}") } else { String::new() };
+    let writer = if_some(writer, |writer| format!("; it must come from {writer}{why}"));
     let reason = Code::GaveUp
         .says(format!("{who} gave up on `{about}` after {waited}{tries}{writer}"))
         .held(&who)
         .lacks("missing", Place::Rank, &missing, Presence::Unknown)
         .ended(&ended)
         .others(&others)
+        .when(is_dropped, |reason| reason.look_at(dropped.look_at()))
         .when(again, |reason| reason.severe(Severity::Info).look_at(POLLS));
     Finding::new(reason, about, at).seen(evidence).in_round(wanted(key).round)
 }
@@ -54,7 +57,9 @@ impl Graph<'_> {
                 let never_came = |rank: &u32| run.world.holder(meeting, *rank).is_none();
                 let absent = run.world.absent(meeting).filter(|other| never_came(&rank) && never_came(other));
                 let missing = Names::of_some(absent, |rank| run.rank_label_in(meeting, rank));
-                Beside { missing, ..known }
+                let holder = run.world.holder(meeting, rank);
+                let is_dropped = holder.is_some_and(|info| info.withdrawn && info.gone.is_none());
+                Beside { is_dropped, missing, ..known }
             }
             ExpectedWriter::Group(_) | ExpectedWriter::Unknown
                 if self.store.waits.get(&conn).as_ref().is_some_and(is_for_it) =>

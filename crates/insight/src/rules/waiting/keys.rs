@@ -6,13 +6,14 @@ use std::fmt::{self, Display, Formatter};
 use crate::facts::{Client, Meeting, Passed, Poll, RunKey, TrackedRun, Waiting, process};
 use crate::identity::processes::Graph;
 use crate::reason::{
-    Code, Finding, Names, Presence, RESET, Reason, SLIP, Sighting, Waits, has, have_waited, if_some,
+    Code, Finding, Names, Presence, RESET, Reason, SAME_GROUP, SLIP, Sighting, Waits, has, have_waited,
+    if_some,
 };
 use crate::rules::waiting::{NOT_REACHED, in_group};
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{
-    BARRIER, KeyPattern, below_own_prefix, classify, is_asked_for, own_member, published_by, store_barrier,
-    wanted,
+    BARRIER, KeyPattern, address_of, below_own_prefix, classify, is_asked_for, own_member, published_by,
+    store_barrier, wanted,
 };
 use rallypoint_store::KeyPast;
 
@@ -49,9 +50,6 @@ impl Display for Absence {
 const SAME_PREFIX: &str = "if these are processes of one job, give them all the same prefix, and let them \
                            make their groups in the same order; else look for processes that have not \
                            reached this call, or have ended";
-
-const SAME_GROUP: &str =
-    "let all members make that group with one world size, and each with a rank of its own";
 
 fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: Option<String>) -> Reason {
     let waits = have_waited(who.count());
@@ -164,9 +162,12 @@ impl Graph<'_> {
             let process = wait.view.pid.filter(|_| run.is_none()).map(|pid| (wait.view.peer.ip(), pid));
             process.is_none_or(|process| processes.insert(process))
         });
+        let publisher_of = |conn: &ConnId| {
+            self.store.publishers.iter().find(|(_, it)| it.conn == *conn && it.gone.is_none())
+        };
         let who = Names::of_some(&members, |(conn, wait)| match self.store.clients.get(conn) {
-            Some(client) => match self.store.published_name(*conn) {
-                Some(name) => format!("agent {name} ({})", client.label()),
+            Some(client) => match publisher_of(conn) {
+                Some((name, _)) => format!("agent {} ({})", ShownKey(name), client.label()),
                 None => self.who(*conn),
             },
             None => process(wait.view.pid, wait.view.peer),
@@ -179,15 +180,6 @@ impl Graph<'_> {
         let of_run = run.filter(|_| self.has_job()).map(|run| (run, self.meeting(first, run)));
         // Whatever their runs: they may be told apart only for a moment.
         let there: HashSet<ConnId> = waits.iter().filter_map(|(member, _)| *member).collect();
-        let (ended, others) = match of_run {
-            Some((run, meeting)) if waits.iter().all(|(member, _)| member.is_some()) => {
-                (self.ended_ranks(run, meeting), self.others(run, meeting, &there))
-            }
-            Some((run, meeting)) => (self.ended_ranks(run, meeting), Names::default()),
-            None if self.has_job() || Poll::is_promised(key) => Default::default(),
-            None => self.outside(waits, since, again),
-        };
-        let publisher = published_by(key);
         let group = members.iter().find_map(|(_, wait)| self.own_member(wait));
         // How many members those who have published there are prepared for.
         let mut sizes: BTreeMap<u32, BTreeSet<ConnId>> = BTreeMap::new();
@@ -195,13 +187,25 @@ impl Graph<'_> {
         for (&conn, size) in published.into_iter().flatten() {
             sizes.entry(*size).or_default().insert(conn);
         }
+        let (ended, others) = match of_run {
+            Some((run, meeting)) if waits.iter().all(|(member, _)| member.is_some()) => {
+                (self.ended_ranks(run, meeting), self.others(run, meeting, &there))
+            }
+            Some((run, meeting)) => (self.ended_ranks(run, meeting), Names::default()),
+            None if group.is_none() && (self.has_job() || Poll::is_promised(key)) => Default::default(),
+            None => self.outside(waits, since, again, sizes.values().flatten()),
+        };
+        let publisher = published_by(key);
         let most = sizes.keys().next_back();
         let is_beyond = group.zip(most).is_some_and(|((.., rank), most)| rank >= *most);
         // The group has no such member: nobody is missing.
         let (ended, others) = if is_beyond { Default::default() } else { (ended, others) };
         let reason = if let Some((_, prefix, rank)) = group {
-            let mut own_groups = self.store.waits.values().filter_map(|wait| self.own_member(wait));
-            let are_apart = own_groups.any(|(_, other, _)| other != prefix);
+            let is_apart = |wait| match self.own_member(wait) {
+                Some((_, other, _)) => other != prefix,
+                None => wait.view.missing.first().is_some_and(|key| address_of(key).is_some()),
+            };
+            let are_apart = self.store.waits.values().any(is_apart);
             let (have, below) = (have_waited(who.count()), ShownKey(prefix));
             let size = sizes.keys().next().copied().filter(|_| sizes.len() == 1);
             let group = if_some(size, |size| format!(" of {size}"));
@@ -244,18 +248,22 @@ impl Graph<'_> {
     }
 
     /// Outside of jobs: the processes that have ended while others waited, or just before, and those that are
-    /// connected and do not wait with them.
-    pub(crate) fn outside(
+    /// connected, have not `published` there and do not wait with them.
+    pub(crate) fn outside<'c>(
         &self,
         waits: &[(Option<ConnId>, &Waiting)],
         since: Timestamp,
         again: &[Waiting],
+        published: impl IntoIterator<Item = &'c ConnId>,
     ) -> (Names, Names) {
-        let waiting: HashSet<_> =
-            waits.iter().map(|(_, wait)| (wait.view.peer.ip(), wait.view.pid)).collect();
-        let is_other = |(_, client): &(&ConnId, &Client)| !waiting.contains(&(client.peer.ip(), client.pid));
-        let others = self.store.clients.iter().filter(is_other).map(|(&conn, it)| (it.label(), conn));
-        let others: BTreeMap<String, ConnId> = others.collect();
+        let clients = &self.store.clients;
+        let process = |client: &Client| (client.peer.ip(), client.pid);
+        let waiting = waits.iter().map(|(_, wait)| (wait.view.peer.ip(), wait.view.pid));
+        let published = published.into_iter().filter_map(|conn| clients.get(conn).map(process));
+        let there: HashSet<_> = waiting.chain(published).collect();
+        let others = clients.iter().filter(|(_, client)| !there.contains(&process(client)));
+        let others = others.map(|(&conn, client)| self.member_of(conn, client.process()).unwrap_or(conn));
+        let others: BTreeMap<String, ConnId> = others.map(|conn| (self.who(conn), conn)).collect();
         let ended = self.passed_since(since).map(|Passed { closed, .. }| {
             format!("{} ({})", closed.who, Sighting::at(Presence::Closed, closed.at).says(self.now))
         });

@@ -84,8 +84,7 @@ tells lost: rank 2, host102, rank 3, host103 never and then | of the same node
 = static: a worker fails long after it has closed its group
 staticrun 2; workers 0..4 of 4; pass 5; leave 100..104; pass 20; restarts 1
 tells round_over: node 1, 10.77.0.11 never ended first
-rank 200:0 of 4 at 10.77.0.10; await 200 2; pass 5
-says waiting for rank 2 | not seen since the last attempt ended
+rank 200:0 of 4 at 10.77.0.10; await 200 2; pass 5; says for rank 2 | not seen since the last attempt ended
 = static: a rank fails, and with it the whole job
 staticrun 2; workers 0..4 of 4; pass 5
 for 3,0,2,1: leave 100+%; pass 0.1

@@ -19,6 +19,7 @@ tells waiting: key data_redy, rank 0, host0 never waits for nothing
 = env: the address of rank 0 was dropped, its peer was replaced
 gather 0,1 of 3; pass 2; leave 1; pass 2; rank 11:1 of 3; await 11 0
 tells waiting: rank 0, host0 never waiting for rank 0: never seen
+cancel 11; pass 5; says gave up on | from rank 0 on host0: what it had published was dropped
 = env: an operator resets the store while ranks come
 gather 0,1 of 3; pass 2; reset; rank 2 of 3; await 2 0
 tells waiting: rank 0, host0 never waiting for rank 0: never seen | wait_cycle

@@ -323,11 +323,6 @@ impl Meeting {
         self.joined().saturating_add(count(self.without_address().count()))
     }
 
-    /// Whether an address was dropped whose rank is there.
-    pub(crate) fn has_dropped(&self) -> bool {
-        self.without_address().any(|(_, info)| info.withdrawn)
-    }
-
     /// Ranks that are there and have not come again since they met.
     pub(crate) fn not_again(&self) -> impl Iterator<Item = u32> {
         self.without_address().filter(|(_, info)| !info.withdrawn).map(|(&rank, _)| rank)
@@ -335,7 +330,7 @@ impl Meeting {
 
     /// Ranks that are there, and whose address is not: it was dropped, or they have not come again since they
     /// met.
-    fn without_address(&self) -> impl Iterator<Item = (&u32, &RankInfo)> {
+    pub(crate) fn without_address(&self) -> impl Iterator<Item = (&u32, &RankInfo)> {
         let has_come = |rank| self.ranks.get(rank).is_some_and(RankInfo::is_live);
         self.former.iter().filter(move |(rank, info)| info.is_live() && !has_come(rank))
     }
