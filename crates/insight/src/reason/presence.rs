@@ -106,8 +106,8 @@ impl Place {
 pub(crate) const MISSING_POD: &str =
     "look at each missing pod: is it scheduled, has its image come, does it reach this server's admin port?";
 pub(crate) const MISSING_NODE: &str = "look at the pod of each missing node: is it scheduled, has its image \
-                                       come, does it reach this server, has each agent its own --node-rank \
-                                       (from 0 on)?";
+                                       come, does it reach this server, has each its own node rank (from 0 \
+                                       on)?";
 pub(crate) const SAME_WORLD_SIZE: &str = "restart all processes of the job together with the same WORLD_SIZE \
                                           (--nnodes, --nproc-per-node); a second job needs its own store \
                                           (--listen twice, or POST /api/v1/stores)";
@@ -125,8 +125,8 @@ pub(crate) const FROZEN: &str = "look at that node: is it frozen, overloaded, or
 /// A node that is connected and does not join.
 pub(crate) const AGENT: &str = "look at that node's agent and its log: is it stopped, overloaded, or cut off \
                                 from this server (--store-ports)?";
-pub(crate) const DONE: &str = "what has come again meets nobody of those that are done: restart all agents \
-                               of the job together, if it is to go on";
+pub(crate) const DONE: &str = "what has come again meets nobody of those that are done: restart all of the \
+                               job together, if it is to go on";
 pub(crate) const CUT_OFF: &str = "look at its log, its host and the network: was it killed, frozen, or cut \
                                   off? If the others do not go on by themselves, restart all together";
 pub(crate) const GONE: &str = "look at its log and events: did it fail, was it killed or stopped? If the \

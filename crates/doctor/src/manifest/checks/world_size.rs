@@ -14,8 +14,9 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let told = call.variable("WORLD_SIZE")?;
     let world: u64 = told.literal()?.parse().ok()?;
     let total = call.total()?;
-    // The operator multiplies, and starts the command once.
-    let by_operator = pods.maker == Maker::PyTorchJob && world > total && !call.sets("WORLD_SIZE");
+    // The operator multiplies, and starts the command once: which one an image has is not known.
+    let is_plain = !call.sets("WORLD_SIZE") && !container.argv.is_empty();
+    let by_operator = pods.maker == Maker::PyTorchJob && world > total && is_plain;
     if let Some(each) = pods.processes.as_ref().filter(|_| by_operator) {
         let evidence = format!(
             "nprocPerNode={each} makes WORLD_SIZE={world}, but each of {total} pods runs its command once: \
