@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::facts::{Spare, TrackedNode, TrackedRun};
 use crate::reason::{
-    ANNOUNCED, CLOSED, CUT_OFF, Code, Evidence, Finding, GONE, Names, Place, Presence, Sighting, have_waited,
+    ANNOUNCED, CLOSED, CUT_OFF, Code, Evidence, Finding, GONE, Names, Place, Presence, Sighting, has,
+    have_waited,
 };
 use crate::totals::Tally;
 use rallypoint_api::{RunState, Seen, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
+use rallypoint_rendezvous::barrier::OpenBarrier;
 use rallypoint_rendezvous::{Did, Fact, RunRefusal, What, Why};
 
 /// The rule of a fact, how much it matters, and what it counts for in the metrics.
@@ -173,4 +175,37 @@ pub(crate) fn waits(run: &TrackedRun, announced: &[String], now: Timestamp) -> O
     let there = run.participants().filter(|node| node.gone.is_none());
     let joins = there.map(|node| Evidence::by_name(Seen::Joined, node.told(), node.joined));
     Some(Finding::new(reason, format!("round {round}"), since).seen(joins))
+}
+
+/// Who waits at a barrier of the native rendezvous, and for whom.
+pub(crate) fn at_barrier(open: &OpenBarrier, all: &[OpenBarrier], now: Timestamp) -> Finding {
+    let OpenBarrier { name, size, arrived, there, silent, missing, gave_up, refused, since } = open;
+    let elsewhere = missing.iter().filter_map(|who| {
+        Some(format!("{who} (`{}`)", all.iter().find(|other| other.there.contains(who))?.name))
+    });
+    let elsewhere = Names::of(elsewhere);
+    let [present, missing, silent, gave_up, refused] =
+        [there, missing, silent, gave_up, refused].map(|who| Names::of(who.iter().cloned()));
+    let named = if present.is_empty() { String::new() } else { format!(" ({present})") };
+    let (have, waited) = (has(*arrived as usize), Elapsed(now.since(*since)));
+    let up_to = if *arrived > 1 { "up to " } else { "" };
+    let reason = Code::WaitingAtBarrier
+        .says(format!(
+            "the barrier `{name}`: {arrived} of {size} {have} arrived{named} and waited {up_to}{waited}"
+        ))
+        .held(&present)
+        .joined(Place::Process, *arrived, Some(*size))
+        .lacks("missing", Place::Process, &missing, Presence::NeverSeen)
+        .and("at another barrier", &elsewhere)
+        .lacks("arrived, and not heard from any more", Place::Process, &silent, Presence::Silent)
+        .lacks("arrived, and gave up", Place::Process, &gave_up, Presence::Left)
+        .and("came and was refused", &refused)
+        .when(!refused.is_empty(), |reason| {
+            reason.severe(Severity::Warning).look_at(
+                "let all come with the same number of participants (--nodes) or the same --members, each by \
+                 a name of those",
+            )
+        });
+    let came = there.iter().map(|who| Evidence::by_name(Seen::Joined, who.clone(), *since));
+    Finding::new(reason, name.to_string(), *since).seen(came)
 }

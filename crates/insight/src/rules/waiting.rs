@@ -10,14 +10,13 @@ use std::time::Duration;
 use crate::facts::{Meeting, RunKey, TrackedNode, TrackedRun, Waiting};
 use crate::identity::processes::{Graph, WAITS_SHOWN};
 use crate::reason::{
-    But, Code, ENDED, Evidence, Finding, Names, OTHER_PORT, Place, Presence, Reason, SAME_GROUP, SAME_GROUPS,
-    SAME_WORLD_SIZE, Sighting, Waits, clients, has, if_some,
+    But, Code, ENDED, Finding, Names, OTHER_PORT, Place, Presence, Reason, SAME_GROUP, SAME_GROUPS,
+    SAME_WORLD_SIZE, Sighting, Waits, clients, if_some,
 };
 use crate::rules::waiting::root::Root;
-use rallypoint_api::{RunKind, Seen, Severity};
+use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, counted};
 use rallypoint_protocol::keys::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
-use rallypoint_rendezvous::barrier::OpenBarrier;
 use rallypoint_store::Counted;
 
 /// All waits for ranks of which nothing was seen are one explanation.
@@ -455,37 +454,4 @@ impl Graph<'_> {
         });
         found.collect()
     }
-}
-
-/// Who waits at a barrier of the native rendezvous, and for whom.
-pub(crate) fn at_barrier(open: &OpenBarrier, all: &[OpenBarrier], now: Timestamp) -> Finding {
-    let OpenBarrier { name, size, arrived, there, silent, missing, gave_up, refused, since } = open;
-    let elsewhere = missing.iter().filter_map(|who| {
-        Some(format!("{who} (`{}`)", all.iter().find(|other| other.there.contains(who))?.name))
-    });
-    let elsewhere = Names::of(elsewhere);
-    let [present, missing, silent, gave_up, refused] =
-        [there, missing, silent, gave_up, refused].map(|who| Names::of(who.iter().cloned()));
-    let named = if present.is_empty() { String::new() } else { format!(" ({present})") };
-    let (have, waited) = (has(*arrived as usize), Elapsed(now.since(*since)));
-    let up_to = if *arrived > 1 { "up to " } else { "" };
-    let reason = Code::WaitingAtBarrier
-        .says(format!(
-            "the barrier `{name}`: {arrived} of {size} {have} arrived{named} and waited {up_to}{waited}"
-        ))
-        .held(&present)
-        .joined(Place::Process, *arrived, Some(*size))
-        .lacks("missing", Place::Process, &missing, Presence::NeverSeen)
-        .and("at another barrier", &elsewhere)
-        .lacks("arrived, and not heard from any more", Place::Process, &silent, Presence::Silent)
-        .lacks("arrived, and gave up", Place::Process, &gave_up, Presence::Left)
-        .and("came and was refused", &refused)
-        .when(!refused.is_empty(), |reason| {
-            reason.severe(Severity::Warning).look_at(
-                "let all come with the same number of participants (--nodes) or the same --members, each by \
-                 a name of those",
-            )
-        });
-    let came = there.iter().map(|who| Evidence::by_name(Seen::Joined, who.clone(), *since));
-    Finding::new(reason, name.to_string(), *since).seen(came)
 }
