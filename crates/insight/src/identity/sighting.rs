@@ -26,12 +26,15 @@ pub(crate) enum Found {
 impl Graph<'_> {
     /// The processes of these connections, with what they wait for: that may be something else.
     fn processes_of<'c>(&self, clients: impl IntoIterator<Item = &'c Client>) -> Names {
-        let processes = clients.into_iter().map(|it| (it.label(), (it.peer.ip(), it.pid)));
-        Names::of_some(processes.collect::<BTreeMap<_, _>>(), |(label, process)| {
+        let processes = clients.into_iter().map(|client| (client.label(), client));
+        Names::of_some(processes.collect::<BTreeMap<_, _>>(), |(label, client)| {
+            let process = (client.peer.ip(), client.pid);
             let waits = self.store.waits.values().filter(|it| (it.view.peer.ip(), it.view.pid) == process);
             let key = waits.filter_map(|wait| wait.view.missing.first()).min();
             let waits = if_some(key, |key| format!(" (waits for `{}`)", ShownKey(key)));
-            format!("{label}{waits}")
+            let of_other = client.published.as_ref();
+            let rank = if_some(of_other, |it| format!(", rank {} of `{}`", it.rank, ShownKey(&it.group)));
+            format!("{label}{rank}{waits}")
         })
     }
 

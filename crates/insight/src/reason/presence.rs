@@ -333,7 +333,7 @@ impl Sighting {
         let behind = if_some(behind.as_ref(), |(what, seen)| format!(", its {what}: {}", seen.says(now)));
         let but = but.as_ref().filter(|_| *presence != Presence::Unknown);
         let but = if_some(but, |but| format!(", {but}"));
-        let candidates = if_any("; connected, and told no rank: ", candidates);
+        let candidates = if_any("; connected, and told no rank here: ", candidates);
         format!("{words}{}{waits}{behind}{but}{candidates}", if_some(ago, time))
     }
 }

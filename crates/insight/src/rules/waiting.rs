@@ -404,7 +404,7 @@ impl Graph<'_> {
             .joined(Place::Process, came.clients, expected)
             .lacks("gone", place, &gone, Presence::Closed)
             .lacks(title, place, &missing, Presence::NeverSeen)
-            .may_be("connected, and told no rank", silent)
+            .may_be("connected, and told no rank here", silent)
             .lacks(
                 "connected and ended without publishing anything",
                 Place::Process,

@@ -11,8 +11,7 @@ fn who_is_of_no_job_is_told_or_left_alone() {
         "soon free",
         "
 = a program waits for a key that nobody writes
-come 1 801; set 1 data_ready; come 2 802; wait 2 data_redy; pass 6
-says data_redy | data_ready | 802
+come 1 801; set 1 data_ready; come 2 802; wait 2 data_redy; pass 6; says data_redy | data_ready | 802
 = two programs wait for each other
 come 1 801; wait 1 from_b; come 2 802; wait 2 from_a; pass 6
 says not there: process 802 at 10.0.0.2 (connected, waits for `from_a`)
@@ -44,6 +43,7 @@ cancel 3; pass 6; says process 803 at 10.0.0.3 gave up on `/weights/0/5`
 = processes make a group below a prefix of their own and a rank waits in that of its job
 rank 0 of 3; come 1 801; come 2 802; set 1,2 /up/0/# gloo3; wait 0 pg//cpu//0/1; wait 1,2 /up/0/0; pass 6
 says the prefix `up`; not there: rank 0 on host0 (connected | the same prefix
+says told no rank here: process 801 at 10.0.0.1, rank 1 of `/up/0` (waits for
 = who replaces a process of torchft has the group of before
 for 1..4: come % 800+%
 leave 3; wait 1 /torchft/2/0/0/1; wait 2 /torchft/1/0/0/0; pass 6
