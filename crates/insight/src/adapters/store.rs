@@ -20,6 +20,8 @@ use rallypoint_protocol::keys::{
 use rallypoint_store::{DropCause, KeyPast, Observed, WaitView};
 
 const MOST_CLIENTS: usize = 300_000;
+/// A relay may tell what happened within this time in another order.
+const AT_ONCE: Duration = Duration::from_millis(500);
 
 impl Fold<'_> {
     pub(crate) fn observe(&mut self, observed: Observed) {
@@ -48,7 +50,10 @@ impl Fold<'_> {
             Observed::Polls { conn, key, number, waited, past } => {
                 self.jobs.store(self.port).polls(conn, key, number, (waited, past), self.at);
             }
-            Observed::PollEnds { conn, key } => self.jobs.store(self.port).poll_ends(conn, key.as_deref()),
+            // It has found the key; without one, it reads no more what it had read.
+            Observed::PollEnds { conn, key } => self.jobs.store(self.port).polled.retain(|polled, poll| {
+                !key.as_ref().map_or(poll.number.is_some(), |key| key == polled) || poll.is_left_by(conn)
+            }),
             Observed::Dropped { key, cause } => self.dropped(&key, cause),
             Observed::GaveUp { conn, key, waited } => self.gave_up(conn, key, waited),
             Observed::Gone { conn, used_own_keys } => self.gone(conn, used_own_keys),
@@ -444,7 +449,8 @@ impl Fold<'_> {
         let key = waited.and_then(|wait| Some(ShownKey(wait.view.missing.first()?).to_string()));
         let its = watch.publishers.values_mut().filter(|it| it.conn == conn);
         its.for_each(|it| it.gone = Some(self.at));
-        watch.clash_ends(conn, self.at);
+        // Where another had just written its key, it was about to go.
+        watch.clashes.retain(|clash| clash.conns[0] != conn || self.at.since(clash.at) > AT_ONCE);
         watch.answered.remove(&conn);
         watch.polled.retain(|_, poll| poll.is_left_by(conn));
         let Some(client) = watch.clients.remove(&conn) else { return };

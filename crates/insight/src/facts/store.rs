@@ -430,12 +430,6 @@ impl StoreWatch {
         })
     }
 
-    /// A process has found `key`; without one, it reads no more what it had read.
-    pub(crate) fn poll_ends(&mut self, conn: ConnId, key: Option<&[u8]>) {
-        let is_it = |polled: &[u8], poll: &Poll| key.map_or(poll.number.is_some(), |key| key == polled);
-        self.polled.retain(|polled, poll| !is_it(polled, poll) || poll.is_left_by(conn));
-    }
-
     /// The key of a run that has an id. Whatever the processes of a round call it, they belong to the round's
     /// run.
     pub(crate) fn key_of(&self, id: &RunId) -> RunKey {
@@ -631,13 +625,6 @@ impl StoreWatch {
             ranks.extend(client.rank);
         }
         counted
-    }
-
-    /// A client is gone. Where another had just written its key, it was about to go: a relay that is back
-    /// tells what came first from several clients in any order.
-    pub(crate) fn clash_ends(&mut self, gone: ConnId, now: Timestamp) {
-        const AT_ONCE: Duration = Duration::from_millis(500);
-        self.clashes.retain(|clash| clash.conns[0] != gone || now.since(clash.at) > AT_ONCE);
     }
 
     /// A run is no longer known: its clients are nobody's.

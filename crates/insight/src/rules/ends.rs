@@ -211,16 +211,23 @@ pub(crate) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
     let up_to = if arrived > 1 { "up to " } else { "" };
     // What had arrived before a restart of the server may not be counted.
     let nobody_lacks = absent.is_empty() && !run.misses_exits() && nodes.is_none_or(|nodes| arrived >= nodes);
+    let has_ended = |(_, seen): &(_, Sighting)| seen.presence == Presence::Closed;
     let is_well = |seen: &Sighting| matches!(seen.presence, Presence::Connected | Presence::NotBack);
     let are_well = absent.iter().all(|(_, seen)| is_well(seen));
-    let is_note = are_well && !nobody_lacks && waited.0 < LONG_AT_EXIT;
+    let has_arrived = |node: &&TrackedNode| node.conn.is_some_and(|conn| round.exit.contains(&conn));
+    let gone = run.nodes().filter(|node| node.gone.is_some()).filter(has_arrived);
+    let gone = Names::of(gone.map(TrackedNode::label));
+    let nobody_waits = arrived > 0 && gone.count() == round.exit.len() && !run.misses_exits();
+    let is_note = are_well && !nobody_lacks && (waited.0 < LONG_AT_EXIT || nobody_waits);
+    let waits = if nobody_waits { ", and nobody waits" } else { &format!(" and waited {up_to}{waited}") };
     let reason = Code::ExitBarrier
-        .says(format!("{have} finished and waited {up_to}{waited} at the exit barrier"))
+        .says(format!("{have} finished{waits} at the exit barrier"))
+        .and("gone from there", &gone)
         .severe(if is_note { Severity::Info } else { Severity::Warning })
         .joined(Place::Node, arrived, nodes)
         .lacks_each(Place::Node, absent.iter().map(|(node, seen)| (node.label(), seen.clone())))
         .when(!are_well, |reason| reason.look_at(FROZEN))
-        .when(absent.iter().any(|(_, seen)| seen.presence == Presence::Closed), |reason| reason.look_at(GONE))
+        .when(nobody_waits || absent.iter().any(has_ended), |reason| reason.look_at(GONE))
         .when(nobody_lacks, |reason| {
             reason.then("; no other node is known").look_at(
                 "one of them counts on more nodes than have come: start every node with the same --nnodes; \

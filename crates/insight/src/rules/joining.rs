@@ -70,7 +70,9 @@ pub(crate) fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
     let is_joining = run.state == RunState::Joining && run.has_agents();
     // What a reset of the store has dropped is waited for, and said with that.
     let is_reset = run.kind == RunKind::C10d && run.round.reset.is_some();
-    let since = run.incomplete_since().filter(|_| is_joining && !is_reset)?;
+    let since = run.round.started.filter(|_| is_joining && !is_reset && run.round.completed.is_none())?;
+    // Not while the server was away.
+    let since = since.max(run.known_since);
     let expected = run.expected(plan);
     let there = || run.left_over(Membership::Participant);
     let joined = count(there().count());

@@ -19,6 +19,9 @@ pub(crate) fn uncovered(jobs: &Jobs, mut held: Vec<Held>) -> Vec<Held> {
     let told = |code: Code| held.iter().filter(move |it| it.finding.reason.code == code);
     let of_backends: HashSet<_> = told(Code::TwoBackends).map(|it| id(&it.run)).collect();
     let of_rounds: HashSet<_> = told(Code::NodesMissing).map(|it| it.run.clone()).collect();
+    // A process that has told nothing may be the node that was never seen.
+    let is_unclear = |it: &&Held| it.finding.reason.lacks_node && it.finding.reason.plain.is_none();
+    let unclear: HashSet<_> = held.iter().filter(is_unclear).map(|it| it.run.clone()).collect();
     held.retain_mut(|it| {
         let run = it.run.as_ref().and_then(|key| jobs.runs.get(key));
         let joins = run.is_some_and(|run| {
@@ -33,7 +36,8 @@ pub(crate) fn uncovered(jobs: &Jobs, mut held: Vec<Held>) -> Vec<Held> {
         // They wait for each other in vain, and the other run has the same id.
         let by_backends = waits && of_backends.contains(&id(&it.run));
         let by_round = joins && reason.plain == Some(Place::Node) && of_rounds.contains(&it.run);
-        !by_backends && !by_round
+        let by_wait = reason.code == Code::NodesMissing && unclear.contains(&it.run);
+        !by_backends && !by_round && !by_wait
     });
     join_halves(jobs, &mut held);
     join_gatherings(jobs, &mut held);

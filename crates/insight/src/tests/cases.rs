@@ -79,7 +79,7 @@ run 40; pass 10; leave 5..35; pass 5; said lost=1; deaths 30
 run 8; pass 10; leave 0..8; pass 5; see state=gone
 = case 14 the exit barrier [nodes 3..3]
 run 3; pass 100; exit 0,2; pass 35; see state=exiting exit.arrived=2; pass 80; said exit_barrier=1
-silent; pass 10; said exit_barrier=2
+silent; pass 10; said exit_barrier=2; leave 0,2; pass 90; says nobody waits at the exit barrier
 = case 14 the exit barrier (2) [nodes 2..2]
 run 2; exit 0; pass 40; silent; leave 1; pass 5; said exit_barrier=2
 = who left a moment before the end is not dead when the next job comes

@@ -17,9 +17,8 @@ come 1 801; wait 1 from_b; come 2 802; wait 2 from_a; pass 6
 says not there: process 802 at 10.0.0.2 (connected, waits for `from_a`)
 says (connected, waits for `from_b`)
 = who should write it was there and ended
-come 1 801; come 2 802; set 2 other; pass 1; wait 1 table; leave 2; pass 6
+come 1 801; come 2 802; set 2 other; pass 1; wait 1 table; leave 2; pass 6; nowhere not there:
 says `table` | gone: process 802 at 10.0.0.2 (connection closed
-nowhere not there:
 = a process does not come to a barrier of programs, and one ended long before
 for 1..5: come % 800+%
 leave 4; pass 90; add 1,2 /ckpt/num_members; wait 1,2 /ckpt/last_member; pass 6

@@ -51,7 +51,7 @@ worker 0..4; pass 1; set 0 ID nccl; get 1..4 ID; pass 10; wait 2,3 pg/7//cuda//7
 pass 6; said waiting
 = who is absent from a sub group or a barrier is said without ranks (2)
 worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 10; wait 1 /ckpt/last_member; wait 2 /data_redy; pass 6
-said waiting_at_barrier waiting_for_key; silent
+said waiting_at_barrier waiting_for_key; silent; come 9 909; wait 9 Token; pass 25; says 909 at | Token
 = the id of two ranks is not that of rank 0
 worker 0..4; pass 1; set 0 ID nccl; get 1..4 ID; pass 10
 wait 3 pg/cuda//1:3; wait 2 pg/cuda//0:2; pass 6

@@ -63,11 +63,6 @@ impl TrackedRun {
         self.gathers_anew.map_or(began, |anew| began.max(anew))
     }
 
-    /// Since when its round is incomplete and could have been complete: not while the server was away.
-    pub(crate) fn incomplete_since(&self) -> Option<Timestamp> {
-        self.round.started.filter(|_| self.round.completed.is_none()).map(|at| at.max(self.known_since))
-    }
-
     /// Its nodes, as the state or their roles show them.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &TrackedNode> {
         self.life.nodes.iter().filter(|node| node.is_listed())

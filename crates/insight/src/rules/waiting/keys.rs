@@ -129,12 +129,11 @@ impl Graph<'_> {
         found
     }
 
-    /// Whether keys show a job here: agents, ranks, or processes that meet without telling their ranks.
+    /// Whether keys show a job here: agents or ranks. Who meets without telling ranks is not known.
     fn has_job(&self) -> bool {
         let is_job = |run: &TrackedRun| {
             let is_here = [run.store(), run.met_at()].contains(&Some(self.store.port));
-            let world = &run.world;
-            let has_ranks = world.is_unnamed() || world.meetings().iter().any(Meeting::is_live);
+            let has_ranks = run.world.meetings().iter().any(Meeting::is_live);
             is_here && !run.state.is_over() && (run.has_agents() || has_ranks)
         };
         self.runs.values().any(is_job)

@@ -91,7 +91,8 @@ impl World {
             names: names.into(),
             kind: Some(kind),
             place: Some(place).filter(|_| has_told),
-            holds: has_told,
+            // What it tells may be held up at a relay whose link broke.
+            holds: has_told && self.reference.come(client).next > 1,
             connected: !it.is_gone() && !is_out_of_reach,
             // It may also have died with its relay, which nobody reports.
             cut_off: relay.is_some_and(|relay| relay.was_long_away),
