@@ -563,7 +563,7 @@ impl Gate {
             self.turned_away.retain(|(pod, _), _| *pod != said.pod);
         }
         let lived = self.members.insert(said, now, timeout);
-        self.members.was_cut_before(&key, cuts);
+        self.members.take_over_cuts(&key, cuts);
         if self.opened.is_some() && lived.is_none() {
             self.moved.push(key);
         }

@@ -114,8 +114,8 @@ impl Pods {
         }
     }
 
-    /// So many connections of its predecessors broke.
-    pub(super) fn was_cut_before(&mut self, key: &PodKey, cuts: u32) {
+    /// A pod has those of its predecessors, too.
+    pub(super) fn take_over_cuts(&mut self, key: &PodKey, cuts: u32) {
         if let Some(member) = self.members.get_mut(key) {
             member.cuts = member.cuts.saturating_add(cuts);
         }

@@ -2,7 +2,7 @@
 //! pods, or a pod that hosts no store, they wait until their time-out, or train alone.
 
 use super::prelude::*;
-use crate::manifest::launches::starts_ray;
+use crate::manifest::launches::{flag, starts_ray};
 
 pub(super) const RULE: Rule = Rule {
     id: "endpoint",
@@ -159,16 +159,11 @@ fn hosts(call: &Call<'_>, other: &Pods) -> bool {
 
 /// The head that a worker of Ray is told.
 fn of_ray(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
-    let mut words = container.commands.iter().map(Command::written).filter(|words| starts_ray(words));
-    let address = words.find_map(|words| {
-        let at = words.iter().position(|word| word.starts_with("--address"))?;
-        let value = match words[at].split_once('=') {
-            Some((_, value)) => value,
-            None => words.get(at.saturating_add(1))?,
-        };
-        value.split_once(':').map(|(host, _)| host.to_owned())
-    })?;
-    let host = Some(Text::known(&address)).filter(|_| !pods.are_tasks() && !address.contains('$'))?;
+    let mut ray = container.commands.iter().filter(|command| starts_ray(&command.written()));
+    let (host, _) = ray.find_map(|command| flag(&command.words, &["address"])?.text.split_once(':'))?;
+    if pods.are_tasks() || host.literal().is_none() {
+        return None;
+    }
     let (tell, what): (fn(String, String) -> Check, _) = match resolve(&host, pods, manifests) {
         Target::Nothing(why) => (Check::fail, format!("names nothing: {why}")),
         Target::Absent => {

@@ -14,9 +14,9 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let told = call.variable("WORLD_SIZE")?;
     let world: u64 = told.literal()?.parse().ok()?;
     let total = call.total()?;
-    // The operator multiplies, and starts the command once: which one an image has is not known.
-    let is_plain = !call.sets("WORLD_SIZE") && !container.argv.is_empty();
-    let by_operator = pods.maker == Maker::PyTorchJob && world > total && is_plain;
+    // The operator multiplies, and starts the command once. What an image's own command starts is not known.
+    let is_told = !call.sets("WORLD_SIZE") && !container.argv.is_empty();
+    let by_operator = pods.maker == Maker::PyTorchJob && world > total && is_told;
     if let Some(each) = pods.processes.as_ref().filter(|_| by_operator) {
         let evidence = format!(
             "nprocPerNode={each} makes WORLD_SIZE={world}, but each of {total} pods runs its command once: \
