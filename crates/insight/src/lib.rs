@@ -43,10 +43,10 @@ use crate::jobs::{Fold, Jobs};
 use crate::look::Look;
 use crate::report::documents;
 use crate::report::told::Told;
-use rallypoint_api::{LinkCounts, RunKind};
+use rallypoint_api::{LinkCounts, RunKind, RunState};
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 use rallypoint_rendezvous::barrier::OpenBarrier;
-use rallypoint_rendezvous::gate::GateSnapshot;
+use rallypoint_rendezvous::gate::{Announcement, GateSnapshot};
 use rallypoint_rendezvous::{Fact, RunSnapshot};
 use rallypoint_store::{Observed, WaitView};
 
@@ -201,6 +201,15 @@ impl Insight {
     pub fn gate(&mut self, run_id: &str, gate: Option<GateSnapshot>, heard: Timestamp) {
         if self.jobs.plans.set_gate(run_id, gate, heard) {
             gate::touch(&mut self.jobs, run_id);
+        }
+    }
+
+    /// A pod came to the gate of a run that has finished, and was turned away.
+    pub fn came_late(&mut self, run_id: &str, pod: &Announcement, at: Timestamp) {
+        for key in self.jobs.keys_of(run_id, None) {
+            if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.state == RunState::Finished) {
+                run.found(rules::gate::came_late(run, pod, at));
+            }
         }
     }
 

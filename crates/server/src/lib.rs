@@ -46,7 +46,7 @@ pub use observe::{Event as InsightEvent, EventOf, MAX_SUBSCRIBERS, NotExpected, 
 use rallypoint_link::ServerLife;
 use rallypoint_process::random_number;
 use rallypoint_protocol::ids::{Elapsed, RunId, Timestamp, counted};
-use rallypoint_rendezvous::gate::{Announcement, PodStanding};
+use rallypoint_rendezvous::gate::{Announcement, PodRefusal, PodStanding};
 pub use rendezvous::{Ended, Joined, Rounds, SharedRound};
 pub use stores::{NoStore, RunStore, StoreHost};
 pub use supervise::keep_running;
@@ -206,7 +206,11 @@ impl Server {
         wait: Duration,
     ) -> Result<PodStanding, NotHeld> {
         let finished = || self.watch.with_insight(|insight, _| insight.finished(run_id));
-        self.gates.hold(run_id, said, wait, finished).await
+        let standing = self.gates.hold(run_id, said, wait, finished).await;
+        if let Err(NotHeld::Refused(PodRefusal::Finished { .. })) = &standing {
+            self.watch.came_late(run_id, said);
+        }
+        standing
     }
 
     /// Forgets a run and drops the keys of its rendezvous. A native run is closed, and forgotten when its

@@ -23,6 +23,7 @@ use rallypoint_insight::{Change, Expectation, Insight, PastRow, RULES, Settings,
 use rallypoint_journal::{Image, Row, Table};
 use rallypoint_protocol::ids::{Nodes, RunId, Timestamp};
 use rallypoint_rendezvous::Unfit;
+use rallypoint_rendezvous::gate::Announcement;
 use rallypoint_store::{DropCause, Observed};
 
 /// How often observations are collected.
@@ -309,6 +310,12 @@ impl Watch {
         state.insight.tick(now);
         self.publish(&mut state);
         Ok(comes)
+    }
+
+    /// A pod came to the gate of a run that has finished, and was turned away.
+    pub(super) fn came_late(&self, run_id: &str, pod: &Announcement) {
+        let (mut state, now) = self.informed();
+        state.insight.came_late(run_id, pod, now);
     }
 
     /// Forgets a run. `false` if it is not known.

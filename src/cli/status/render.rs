@@ -45,7 +45,7 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
     if list.runs.is_empty() {
         // Some runs may have ended, or their keys have a prefix of their own; the explanations say so.
         let unknown = match list.connections {
-            0 => "no runs: no client is connected".to_owned(),
+            0 => "no runs: no client is connected to a store".to_owned(),
             n => format!("no runs: {} connected", counted(count(n), "client is", "clients are")),
         };
         let nobody =

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::facts::plan::Plan;
-use crate::reason::{Presence, Sighting};
+use crate::reason::{But, Presence, Sighting};
 use rallypoint_api::LinkCounts;
 use rallypoint_protocol::ids::Timestamp;
 
@@ -114,7 +114,12 @@ impl Links {
         let began = plan.gate().map(|gate| gate.since).unwrap_or_default();
         let of_relay = if plan.is_only(pod) { self.of_pod(pod, began) } else { None };
         let silent = || seen.map(|seen| Sighting::at(Presence::Silent, seen));
-        of_relay.or_else(silent).unwrap_or_else(|| Presence::Announced.into())
+        let seen = of_relay.or_else(silent).unwrap_or_else(|| Presence::Announced.into());
+        let mut in_a_loop = plan.gate().into_iter().flat_map(|gate| &gate.in_a_loop);
+        match in_a_loop.find(|(name, _)| name == pod) {
+            Some(&(_, times)) => seen.but(But::CameAgain { times }),
+            None => seen,
+        }
     }
 
     /// What became of the relay of a pod that is the only one of its name, if it is not connected. Outside of

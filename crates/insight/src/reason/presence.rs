@@ -151,6 +151,8 @@ pub(crate) enum But {
     MadeOtherwise { made: u32, asked: u32 },
     /// The agents count on so many nodes or ranks, and it is none of them.
     NotCounted { of: Place, all: u32 },
+    /// It has gone and come again so often.
+    CameAgain { times: u32 },
     /// The key belongs to a round that is over.
     RoundOver { how: Option<String> },
 }
@@ -169,6 +171,7 @@ impl Display for But {
                  number {asked}"
             ),
             Self::NotCounted { of, all } => write!(f, "the agents count on {}", of.count(*all)),
+            Self::CameAgain { times } => write!(f, "it has come and gone {times} times"),
             Self::RoundOver { how: Some(how) } => write!(f, "that round is over: {how}"),
             Self::RoundOver { how: None } => f.write_str("that was in another round, which the run has left"),
         }
@@ -193,6 +196,7 @@ impl But {
                 "start every node with the same --nnodes, and a --node-rank below it; the program has the \
                  world size that torchrun sets"
             }
+            Self::CameAgain { .. } => "look at that pod's log: what it runs ends soon after it has started",
             Self::RoundOver { .. } => {
                 "look why that round ended; who waits in it ends after its time-out (--rdzv-conf \
                  read_timeout), and meets the others in the next round when it is started again"

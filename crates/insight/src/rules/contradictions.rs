@@ -87,8 +87,11 @@ pub(crate) fn clashes(jobs: &Jobs, port: u16, mut clashes: Vec<Clash>) -> Vec<He
         let first = *all.peek()?;
         let mut who: BTreeMap<Claim, BTreeMap<ConnId, String>> = BTreeMap::new();
         let clashes = all.flat_map(|Clash { claim, conns, wrote, .. }| {
-            let named = conns.iter().copied().zip(wrote);
-            named.map(|(conn, wrote)| (claim.clone(), conn, wrote.who.clone()))
+            let named = conns.iter().copied().zip(wrote).map(|(conn, wrote)| {
+                let who = if is_there(&conn) { jobs.claimant(port, conn, claim) } else { wrote.who.clone() };
+                (claim.clone(), conn, who)
+            });
+            named.collect::<Vec<_>>()
         });
         // Some were not seen: what the first wrote had been dropped before the second came.
         for (claim, conn, name) in clashes.chain(claims(jobs, port, first)) {

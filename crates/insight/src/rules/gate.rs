@@ -50,6 +50,20 @@ pub(crate) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
     held
 }
 
+/// A pod came to the gate of a run that has finished.
+pub(crate) fn came_late(run: &TrackedRun, pod: &Announcement, at: Timestamp) -> Finding {
+    let who = Names::of([format!("pod {} at {}", pod.pod, pod.shown_at())]);
+    let finished = if_some(run.round.over_at, |over| format!(" {} before", Elapsed(at.since(over))));
+    let reason = Code::JoinRefused
+        .says(format!("{who} was turned away at the gate: the run had finished{finished}"))
+        .look_at(
+            "nothing, if the job is done; if it is to run again: --restart-finished on, another --run-id, or \
+             rallypoint ctl forget",
+        )
+        .held(&who);
+    Finding::new(reason, pod.pod.clone(), at)
+}
+
 /// Nothing has come from the processes of the pods that have passed their gate.
 fn pods_idle(gate: &GateSnapshot, plan: &Plan, links: &Links, opened: Timestamp, now: Timestamp) -> Reason {
     let gone = gate.known().filter_map(|pod| {

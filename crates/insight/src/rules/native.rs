@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use crate::facts::{Spare, TrackedNode, TrackedRun};
 use crate::reason::{
-    ANNOUNCED, CLOSED, CUT_OFF, Code, Evidence, Finding, GONE, Names, Place, Presence, Sighting, has,
-    have_waited,
+    ANNOUNCED, CLOSED, CUT_OFF, Code, Evidence, Finding, GONE, Names, Place, Presence, SLIP, Sighting, has,
+    have_waited, if_some,
 };
 use crate::totals::Tally;
 use rallypoint_api::{RunState, Seen, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
 use rallypoint_rendezvous::barrier::OpenBarrier;
 use rallypoint_rendezvous::{Did, Fact, RunRefusal, What, Why};
+use rallypoint_store::is_slip;
 
 /// The rule of a fact, how much it matters, and what it counts for in the metrics.
 fn rule_of(Fact { what, signs, .. }: &Fact) -> (Code, Severity, Option<Tally>) {
@@ -179,11 +180,25 @@ pub(crate) fn waits(run: &TrackedRun, announced: &[String], now: Timestamp) -> O
 
 /// Who waits at a barrier of the native rendezvous, and for whom.
 pub(crate) fn at_barrier(open: &OpenBarrier, all: &[OpenBarrier], now: Timestamp) -> Finding {
+    /// Of thousands of barriers each looks at so many names.
+    const LOOKED_AT: usize = 64;
     let OpenBarrier { name, size, arrived, there, silent, missing, gave_up, refused, since } = open;
     let elsewhere = missing.iter().filter_map(|who| {
         Some(format!("{who} (`{}`)", all.iter().find(|other| other.there.contains(who))?.name))
     });
     let elsewhere = Names::of(elsewhere);
+    let is_near = |other: &&OpenBarrier| {
+        other.size == *size && is_slip(other.name.as_str().as_bytes(), name.as_str().as_bytes())
+    };
+    let near = all.iter().take(LOOKED_AT).find(is_near);
+    let near = if_some(near, |near| {
+        format!(
+            "; `{}` is another: {} of {size} ({})",
+            near.name,
+            near.arrived,
+            Names::of(near.there.iter().cloned())
+        )
+    });
     let [present, missing, silent, gave_up, refused] =
         [there, missing, silent, gave_up, refused].map(|who| Names::of(who.iter().cloned()));
     let named = if present.is_empty() { String::new() } else { format!(" ({present})") };
@@ -200,6 +215,7 @@ pub(crate) fn at_barrier(open: &OpenBarrier, all: &[OpenBarrier], now: Timestamp
         .lacks("arrived, and not heard from any more", Place::Process, &silent, Presence::Silent)
         .lacks("arrived, and gave up", Place::Process, &gave_up, Presence::Left)
         .and("came and was refused", &refused)
+        .when(!near.is_empty(), |reason| reason.then(&near).look_at(SLIP))
         .when(!refused.is_empty(), |reason| {
             reason.severe(Severity::Warning).look_at(
                 "let all come with the same number of participants (--nodes) or the same --members, each by \

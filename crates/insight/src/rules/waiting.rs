@@ -263,7 +263,12 @@ impl Graph<'_> {
             {
                 ENDED
             }
-            () if is_untold && is_plain && asked.writer == ExpectedWriter::Rank(0) && !run.has_agents() => {
+            () if is_untold
+                && is_plain
+                && seen.behind.is_none()
+                && asked.writer == ExpectedWriter::Rank(0)
+                && !run.has_agents() =>
+            {
                 OWN_STORE
             }
             () => seen.look_at(place),

@@ -6,7 +6,8 @@ use super::lab::{Lab, PORT, announcement};
 use super::stories::{Stage as _, stories};
 use crate::Settings;
 use rallypoint_api::RunState;
-use rallypoint_protocol::ids::ConnId;
+use rallypoint_protocol::ids::{ConnId, Label, Timestamp, count};
+use rallypoint_rendezvous::barrier::OpenBarrier;
 use rallypoint_rendezvous::gate::Gates;
 use rallypoint_store::{Observed, StaleKeyConfig};
 
@@ -259,6 +260,49 @@ fn a_run_is_finished_until_it_is_started_again() {
         lab.insight.documents(lab.now).list(0).runs.iter().map(|run| run.kind.name()).collect();
     assert_eq!(kinds, ["gathering", "c10d"]);
     assert!(lab.insight.finished("job").is_some_and(|at| at <= since));
+    lab.insight.came_late("job", &announcement("late", 1, 2), lab.now);
+    lab.play("pass 1\nsays pod late at | was turned away at the gate: the run had finished");
+}
+
+#[test]
+fn a_pod_that_comes_again_and_again_is_told_where_its_rank_is_missed() {
+    let (mut lab, mut gates) = (Lab::new(), Gates::new(Duration::from_mins(1), 1000));
+    for (rank, request) in [(0, 1), (1, 1), (0, 1), (0, 2), (0, 3), (0, 4)] {
+        let said = announcement(&format!("train-{rank}"), rank, 2);
+        gates.announce("store:29500", &said, None, lab.now).expect("taken");
+        gates.park("store:29500", &said, request);
+    }
+    lab.look_at_gate("store:29500", &gates);
+    lab.play("rank 1 of 2; await 1 0; pass 33");
+    lab.play("says its pod train-0: announced itself, it has come and gone 3 times | that pod's log");
+}
+
+#[test]
+fn barriers_whose_names_differ_by_a_slip_are_told_together() {
+    let mut lab = Lab::new();
+    let open = |name, there: &[&str]| {
+        let (name, there) = (Label::new(name).expect("a label"), there.iter().map(|who| (*who).to_owned()));
+        let [silent, missing, gave_up, refused] = Default::default();
+        let (arrived, since) = (count(there.len()), Timestamp::default());
+        OpenBarrier {
+            name,
+            size: 3,
+            arrived,
+            there: there.collect(),
+            silent,
+            missing,
+            gave_up,
+            refused,
+            since,
+        }
+    };
+    lab.insight.barriers(vec![
+        open("epoch-1", &["w0"]),
+        open("epoch_1", &["w1", "w2"]),
+        open("epoch-2", &[]),
+    ]);
+    lab.play("pass 33\nsays `epoch-1`: 1 of 3 has arrived (w0) | `epoch_1` is another: 2 of 3 (w1 and w2)");
+    lab.play("says `epoch-2`: 0 of 3 | busy, have they ended");
 }
 
 /// Once the run is forgotten the id can be used again.

@@ -195,8 +195,10 @@ pub struct Member {
     request: u64,
     /// Whether the connection of that request broke and the pod has not come again.
     is_cut: bool,
-    /// How often such a connection broke.
-    cuts: u32,
+    /// Whether it was let go.
+    has_passed: bool,
+    /// How often it has gone: such a connection broke, or it came again after it was let go.
+    gone: u32,
     /// The last known state of its connection.
     contact: Contact,
 }
@@ -215,7 +217,7 @@ pub enum Contact {
 
 impl Member {
     const fn new(said: Announcement, seen: Timestamp) -> Self {
-        Self { said, seen, request: 0, is_cut: false, cuts: 0, contact: Contact::None }
+        Self { said, seen, request: 0, is_cut: false, has_passed: false, gone: 0, contact: Contact::None }
     }
 
     /// Whether it lives, at least so far that it keeps its rank.
@@ -336,9 +338,16 @@ impl Gates {
 
     /// From now on, request number `request` of the pod is held here, until [`Self::cut`] or its answer.
     pub fn park(&mut self, run_id: &str, said: &Announcement, request: u64) {
-        let gate = self.by_run.get_mut(run_id);
-        if let Some(held) = gate.and_then(|gate| gate.held_mut(said)) {
-            held.request = held.request.max(request);
+        let Some(gate) = self.by_run.get_mut(run_id) else { return };
+        let is_open = gate.opened.is_some();
+        let Some(held) = gate.held_mut(said) else { return };
+        let is_new = request > held.request;
+        held.request = held.request.max(request);
+        let Some(passes) = gate.members.get_mut(&said.key()).filter(|_| is_open) else { return };
+        if std::mem::replace(&mut passes.has_passed, true) && is_new {
+            passes.gone = passes.gone.saturating_add(1);
+            self.version = self.version.saturating_add(1);
+            gate.version = self.version;
         }
     }
 
@@ -545,10 +554,11 @@ impl Gate {
         if !self.knows(said) {
             leaving.extend(self.members.cut_of(&said.pod).cloned());
         }
-        let mut cuts = 0_u32;
+        let mut gone = 0_u32;
         for other in leaving.into_iter().filter(|other| *other != key) {
             let before = self.members.get(&other).filter(|_| other.0 == key.0);
-            cuts = cuts.saturating_add(before.map_or(0, |before| before.cuts));
+            let times = before.map_or(0, |it| it.gone.saturating_add(it.has_passed.into()));
+            gone = gone.saturating_add(times);
             let Some(seen) = self.members.remove(&other, now, timeout) else { continue };
             if other.0 == key.0 && self.replaced.len() < MAX_TURNED_AWAY {
                 self.replaced.insert(other.clone(), seen);
@@ -563,7 +573,7 @@ impl Gate {
             self.turned_away.retain(|(pod, _), _| *pod != said.pod);
         }
         let lived = self.members.insert(said, now, timeout);
-        self.members.take_over_cuts(&key, cuts);
+        self.members.have_gone(&key, gone);
         if self.opened.is_some() && lived.is_none() {
             self.moved.push(key);
         }

@@ -109,15 +109,15 @@ impl Pods {
         if let Some(member) = self.members.get_mut(key) {
             // Until now the open connection was its sign of life.
             (member.is_cut, member.seen) = (true, now);
-            member.cuts = member.cuts.saturating_add(1);
+            member.gone = member.gone.saturating_add(1);
             self.roll = None;
         }
     }
 
-    /// A pod has those of its predecessors, too.
-    pub(super) fn take_over_cuts(&mut self, key: &PodKey, cuts: u32) {
+    /// The predecessors of a pod have gone so often.
+    pub(super) fn have_gone(&mut self, key: &PodKey, times: u32) {
         if let Some(member) = self.members.get_mut(key) {
-            member.cuts = member.cuts.saturating_add(cuts);
+            member.gone = member.gone.saturating_add(times);
         }
     }
 

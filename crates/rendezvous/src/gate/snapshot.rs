@@ -58,7 +58,7 @@ pub struct GateSnapshot {
     pub missing: Vec<Missing>,
     /// Pods that were refused: a live pod has their node rank, or they expect another number of nodes.
     pub turned_away: Vec<TurnedAway>,
-    /// Pods that came again and again, each with how often its connection broke.
+    /// Pods that came again and again, each with how often it has gone.
     pub in_a_loop: Vec<(String, u32)>,
     /// The versions of PyTorch, each with some of its pods, if there are several.
     pub versions: Option<String>,
@@ -95,7 +95,7 @@ impl GateSnapshot {
 }
 
 impl Gate {
-    /// A pod whose connection broke so often is started again and again.
+    /// A pod that has gone so often is started again and again.
     const LOOP: u32 = 3;
 
     /// The gate as it is now. `None` if it has no pods.
@@ -107,7 +107,7 @@ impl Gate {
             let has_come = gone.is_some() && self.members.is_there(&pod.said.pod, now, timeout);
             (!has_come).then(|| TurnedAway { said: pod.said.clone(), gone })
         });
-        let in_a_loop = self.members.values().filter(|pod| pod.cuts >= Self::LOOP);
+        let in_a_loop = self.members.values().filter(|pod| pod.gone >= Self::LOOP);
         Some(GateSnapshot {
             since: self.since,
             nodes,
@@ -119,7 +119,7 @@ impl Gate {
             pods: self.there(now, timeout).map(said).collect(),
             missing: Missing::of(self, nodes, now, timeout, MOST_MISSING),
             turned_away: turned_away.collect(),
-            in_a_loop: in_a_loop.map(|pod| (pod.said.pod.clone(), pod.cuts)).collect(),
+            in_a_loop: in_a_loop.map(|pod| (pod.said.pod.clone(), pod.gone)).collect(),
             versions: self.differing_versions(),
         })
     }

@@ -436,6 +436,17 @@ fn a_pod_that_comes_and_goes_is_counted_whoever_it_is() {
 }
 
 #[test]
+fn a_pod_that_was_let_go_and_comes_again_is_counted() {
+    let mut world = World::new();
+    world.said("t-1", "x", Some(1), "2").expect("taken");
+    for (uid, times) in [("a", 0), ("a", 0), ("a", 0), ("a", 3), ("b", 4)] {
+        assert!(goes(world.said("t-0", uid, Some(0), "2")));
+        let known = world.snapshot().in_a_loop;
+        assert_eq!(known, Vec::from_iter((times > 0).then(|| ("t-0".to_owned(), times))), "{uid}");
+    }
+}
+
+#[test]
 fn a_pod_that_asks_again_at_once_is_not_gone() {
     let mut world = World::new();
     world.said("t-0", "a", Some(0), "2").expect("taken");

@@ -38,7 +38,7 @@ tells waiting: rank 0, host0, rank 1, host1 never never seen
 = env: three processes with one rank
 for 0,1,2: rank %:0 of 3 at 10.0.0.^; await % 1; pass 0.2
 never host2 and rank 0 on host2 | host2 and process | ranks 0
-tells duplicate_rank: rank 0, host0, pid 2000, pid 2001, 10.0.0.1, pid 2002
+tells duplicate_rank: rank 0, host0, pid 2000, pid 2001, host1, pid 2002
 = env: a process connects and ends without publishing
 rank 0 of 2; worker 7 at 10.0.0.7; pass 0.2; leave 7; await 0 1
 tells waiting: rank 1, pid 2007, 10.0.0.7
