@@ -9,6 +9,9 @@ use rallypoint_doctor::{Check, SCRIPTS, check_manifests, of_jobs};
 /// Manifests, and scripts that start jobs.
 const ENDINGS: [&str; 5] = ["yaml", "yml", "json", "sbatch", "slurm"];
 
+/// How manifests end.
+const MANIFESTS: [&str; 3] = ["yaml", "yml", "json"];
+
 /// How scripts of batch systems end.
 const BATCH: [&str; 2] = ["sbatch", "slurm"];
 
@@ -17,7 +20,7 @@ type Files = Vec<(String, String)>;
 
 /// Checks files, folders and stdin (`-`) together. Returns the files as well.
 pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<(Files, Vec<Check>)> {
-    let mut files = Vec::new();
+    let (mut files, mut beside) = (Vec::new(), Vec::new());
     for path in paths {
         if path.as_os_str() == "-" {
             files.push(("stdin".to_owned(), std::io::read_to_string(std::io::stdin())?));
@@ -29,10 +32,26 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<(Files, Vec<Check>)> {
             found.push((path.display().to_string(), read(&path).map_err(wrong)?));
         }
         files.extend(if path.is_dir() { of_jobs(found) } else { found });
+        beside.extend(if path.is_dir() { Files::new() } else { beside_file(path) });
     }
     read_scripts_of(&mut files);
-    let checks = check_manifests(&files);
+    let checks = check_manifests(&files, &beside);
     Ok((files, checks))
+}
+
+/// The manifests in the folder of a file: one of them may have a Service that the file names.
+fn beside_file(file: &Path) -> Files {
+    const MOST: usize = 64;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_manifest = |path: &PathBuf| has_ending(path, &MANIFESTS) && path != file && is_short_file(path);
+    let texts = entries.filter(is_manifest).take(MOST);
+    texts.filter_map(|path| Some((path.display().to_string(), read(&path).ok()?))).collect()
+}
+
+fn is_short_file(path: &Path) -> bool {
+    const LONGEST: u64 = 1 << 20;
+    path.metadata().is_ok_and(|it| it.is_file() && it.len() < LONGEST)
 }
 
 fn read(path: &Path) -> std::io::Result<String> {
@@ -47,7 +66,6 @@ fn read(path: &Path) -> std::io::Result<String> {
 /// Reads the scripts, too, that a script names and that are where it would find them.
 fn read_scripts_of(files: &mut Files) {
     const MOST: usize = 64;
-    const LONGEST: u64 = 1 << 20;
     let here = std::env::current_dir().unwrap_or_default();
     let mut known: BTreeSet<PathBuf> =
         files.iter().filter_map(|(file, _)| std::path::absolute(file).ok()).collect();
@@ -60,10 +78,9 @@ fn read_scripts_of(files: &mut Files) {
             continue;
         }
         let folders = folders_of(file);
-        let is_there = |path: &PathBuf| path.metadata().is_ok_and(|it| it.is_file() && it.len() < LONGEST);
-        let found = scripts_in(text)
-            .into_iter()
-            .filter_map(|name| folders.iter().map(|folder| folder.join(name)).find(is_there));
+        let found = scripts_in(text).into_iter().filter_map(|name| {
+            folders.iter().map(|folder| folder.join(name)).find(|path| is_short_file(path))
+        });
         for path in found.collect::<Vec<_>>() {
             if files.len() < MOST
                 && known.insert(path.clone())

@@ -75,6 +75,8 @@ pub struct Command {
     pub conditional: bool,
     /// When it runs: the commands of one moment run side by side.
     pub moment: usize,
+    /// Whether the script goes on while it runs: a `&` stands behind it.
+    pub background: bool,
 }
 
 impl Command {

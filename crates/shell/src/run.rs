@@ -627,6 +627,7 @@ impl Shell<'_> {
             open: self.open,
             conditional: self.conditional > 0,
             moment: self.moment,
+            background: self.background > 0,
         });
         self.has_others |= self.background > 0;
         self.moment = self.moment.saturating_add(usize::from(!self.has_others));

@@ -30,6 +30,7 @@ mod pods;
 mod schemas;
 mod scripts;
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::{Check, Location};
@@ -38,6 +39,7 @@ use meeting::Call;
 use objects::Object;
 use pods::Pods;
 use rallypoint_node::makers::Maker;
+use rallypoint_shell::Text;
 
 /// Everything in the files, in one reading of their scripts.
 #[derive(Clone)]
@@ -47,6 +49,8 @@ pub(crate) struct Manifests {
     pods: Vec<Pods>,
     /// The number of the job of each template.
     jobs: Vec<usize>,
+    /// The Services of other files in their folder.
+    beside: Rc<BTreeSet<String>>,
     /// What was found while the files were read.
     unreadable: Vec<Check>,
     /// How many readings of their scripts there are, by the branches that they take.
@@ -55,11 +59,13 @@ pub(crate) struct Manifests {
 
 impl Manifests {
     /// The objects in the files. Their scripts are not read yet.
-    fn parse(files: &[(String, String)]) -> Self {
+    fn parse(files: &[(String, String)], beside: &[(String, String)]) -> Self {
         let mut unreadable = Vec::new();
         let objects = objects::read(files, &mut unreadable).into();
+        let services = objects::read(beside, &mut Vec::new()).into_iter().filter(|it| it.kind == "Service");
+        let beside = Rc::new(services.map(|service| service.name).collect());
         let files = files.iter().map(|(file, _)| file.clone()).collect();
-        Self { files, objects, pods: Vec::new(), jobs: Vec::new(), unreadable, ways: 1 }
+        Self { files, objects, pods: Vec::new(), jobs: Vec::new(), beside, unreadable, ways: 1 }
     }
 
     /// One reading of the scripts, by its number.
@@ -93,6 +99,11 @@ impl Manifests {
     fn service(&self, name: &str, pods: &Pods) -> Option<&Object> {
         self.of_kind("Service")
             .find(|service| service.name == name && service.shares_namespace(pods.namespace.as_deref()))
+    }
+
+    /// Whether a file that was not given, in the folder of one that was, has the Service of this name.
+    fn is_beside(&self, host: &Text) -> bool {
+        self.beside.contains(host.to_string().split('.').next().unwrap_or_default())
     }
 
     /// The pods of an object, by its number.
@@ -160,9 +171,10 @@ impl Manifests {
 /// How many readings of scripts are looked at, each with other branches.
 const READINGS: usize = 16;
 
-/// Checks all files of a job together. Each file is a name and a text.
-pub fn check_manifests(files: &[(String, String)]) -> Vec<Check> {
-    let parsed = Manifests::parse(files);
+/// Checks all files of a job together. Each file is a name and a text. Of those `beside` them only the names
+/// of their Services are read.
+pub fn check_manifests(files: &[(String, String)], beside: &[(String, String)]) -> Vec<Check> {
+    let parsed = Manifests::parse(files, beside);
     let mut readings = vec![parsed.reading(0)];
     let most = |readings: &[Manifests]| readings.iter().map(|it| it.ways).max().unwrap_or(1).min(READINGS);
     while readings.len() < most(&readings) {

@@ -15,7 +15,7 @@ fn rules() -> impl Iterator<Item = &'static &'static Rule> {
 
 fn check_file(path: &Path) -> Vec<Check> {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    check_manifests(&[(path.display().to_string(), text)])
+    check_manifests(&[(path.display().to_string(), text)], &[])
 }
 
 fn example(name: &str) -> Vec<Check> {
@@ -142,7 +142,7 @@ fn wrapped(text: &str) -> String {
 }
 
 fn check(text: &str) -> Vec<Check> {
-    check_manifests(&[("f.yaml".into(), text.into())])
+    check_manifests(&[("f.yaml".into(), text.into())], &[])
 }
 
 fn ids(text: &str) -> Vec<(&'static str, Verdict)> {
@@ -165,7 +165,7 @@ fn files_that_are_no_manifests_are_said_to_be_none() {
     let rule = "apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata: {name: r}\n\
                 spec: {groups: [{summary: '{{ $labels.run }} waits'}]}\n";
     assert!(!ids(rule).iter().any(|(id, _)| *id == "template"), "{:?}", ids(rule));
-    assert_eq!(check_manifests(&[])[0].verdict, Verdict::Warn, "an empty folder is no PASS");
+    assert_eq!(check_manifests(&[], &[])[0].verdict, Verdict::Warn, "an empty folder is no PASS");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn one_broken_document_hides_no_other() {
 fn files_beside_manifests_are_counted_and_no_mistakes() {
     let file = |name: &str, text: &str| (name.to_owned(), text.to_owned());
     let pod = file("p.yaml", "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}\n");
-    let found = check_manifests(&[pod, file("a.yaml", "lr: 1\n"), file("b.yaml", "- hosts: all\n")]);
+    let found = check_manifests(&[pod, file("a.yaml", "lr: 1\n"), file("b.yaml", "- hosts: all\n")], &[]);
     assert!(found.iter().all(|check| check.verdict == Verdict::Pass), "{found:?}");
     assert!(found.iter().any(|check| check.to_string().contains("2 documents are no")), "{found:?}");
 }
@@ -238,7 +238,7 @@ fn the_scripts_of_a_script_are_read_together() {
     let files = |names: &[(&str, &str)]| {
         let files: Vec<(String, String)> =
             names.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        check_manifests(&files).iter().map(|check| check.id).collect::<Vec<_>>()
+        check_manifests(&files, &[]).iter().map(|check| check.id).collect::<Vec<_>>()
     };
     assert_eq!(files(&[("a.sbatch", batch)]), ["not-read"]);
     assert_eq!(files(&[("a.sbatch", batch), ("inner.sh", &format!("#!/bin/sh\n{inner}"))]), ["node-count"]);

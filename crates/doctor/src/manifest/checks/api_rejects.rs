@@ -19,8 +19,8 @@ pub(super) const RULE: Rule = Rule {
            name; by the published schemas: `env` that is no list, `value: 8` in it without quotes, a volume \
            without a name, `imagePullPolicy: always`, `backoffLimit` in the spec of a PyTorchJob, \
            `volumeMounts` in a TrainJob's `trainer`, `env` beside `containers`; capital letters or `_` in a \
-           name. WARN: a field that a release has no more, such as `replicas` in a RayCluster's \
-           `headGroupSpec`",
+           name. WARN: a field or a version that a release has no more, such as `replicas` in a RayCluster's \
+           `headGroupSpec`, `kubeflow.org/v1beta1` of a PyTorchJob",
     examples: ["api-rejects.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = |pods: &Pods| {
@@ -104,15 +104,22 @@ fn of_template(pods: &Pods) -> Option<Check> {
     })
 }
 
-/// A kind of Kubernetes' own in another group or version than its, or one of an operator's without a group.
+/// A kind of Kubernetes' own in another group or version than its, one of an operator's without a group, or
+/// one of Kubeflow's first operators in a version that the last of them serves no more.
 fn version(object: &Object) -> Option<Check> {
     let Object { api, kind, .. } = object;
+    // Of an old MPIJob `unknown-kind` tells that.
+    let is_first = api.starts_with("kubeflow.org/") && kind != "MPIJob";
     let is_own = schemas::versions(kind).any(|known| !known.contains('.'));
     let mut known = schemas::versions(kind).filter(|known| !is_own || !known.contains('.')).peekable();
-    let right = known.peek().copied().filter(|_| !api.is_empty() && !api.contains(['.', '$', '{']))?;
+    let is_judged = is_first || !api.is_empty() && !api.contains(['.', '$', '{']);
+    let right = known.peek().copied().filter(|_| is_judged)?;
     known.all(|known| known != api).then(|| {
-        let evidence = format!("no API server of today has a {kind} of `{api}`");
-        Check::fail(evidence, format!("apiVersion: {right}")).at(object.place("apiVersion"))
+        // A cluster may still have the operator of its day.
+        let (tell, server): (fn(String, String) -> Check, _) =
+            if is_first { (Check::warn, "operator") } else { (Check::fail, "API server") };
+        let evidence = format!("no {server} of today has a {kind} of `{api}`");
+        tell(evidence, format!("apiVersion: {right}")).at(object.place("apiVersion"))
     })
 }
 

@@ -8,7 +8,7 @@ pub(super) const RULE: Rule = Rule {
     id: "broken-line",
     sees: "FAIL: a blank or a comment behind the `\\` at the end of a line, no `\\` at all, or a line with a \
            comment, or none, between the flags: torchrun does not get what follows; a quote that nothing \
-           closes; DOS line ends",
+           closes; DOS line ends; the marks of a merge that nobody has ended",
     examples: ["broken-line.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };
@@ -29,7 +29,8 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         let found = found.or_else(|| container.texts().find_map(dangling))?;
         Some(found.at(pods.at(&container.at("command"))))
     };
-    let of_script = |object: &Object| of_dos(object).or_else(|| of_quote(object));
+    let of_script =
+        |object: &Object| of_dos(object).or_else(|| of_merge(object)).or_else(|| of_quote(object));
     let maps = manifests.objects.iter().filter_map(|object| of_map(object).or_else(|| of_script(object)));
     maps.chain(manifests.containers().filter_map(of_container)).collect()
 }
@@ -42,6 +43,14 @@ fn of_dos(object: &Object) -> Option<Check> {
             "the lines end as in DOS: a shell takes the carriage return for a part of the last word";
         Check::fail(evidence, "dos2unix, or `sed -i 's/\\r$//'`").at(object.place("-"))
     })
+}
+
+fn of_merge(object: &Object) -> Option<Check> {
+    let mut lines = (1_u32..).zip(object.script()?.lines());
+    let (number, line) = lines.find(|(_, line)| line.starts_with("<<<<<<< "))?;
+    lines.find(|(_, line)| line.starts_with(">>>>>>> "))?;
+    let evidence = format!("line {number}: `{line}` is the mark of a merge: the shell runs nothing of it");
+    Some(Check::fail(evidence, "take out the marks, and one of the two parts").at(object.place("-")))
 }
 
 fn of_quote(object: &Object) -> Option<Check> {

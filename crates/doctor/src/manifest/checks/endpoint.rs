@@ -10,8 +10,8 @@ pub(super) const RULE: Rule = Rule {
            it has a [relay](relay.md)); `--master-addr=trainer-0.train`, but the pods are called `train-0`, \
            …, or have no subdomain; a Service over all pods of the job; static backend with \
            `--master-addr=train-1.train`, but rank 0 hosts the store. WARN: a headless Service over all pods \
-           where no c10d backend is; the host is no Service of these files, and no pod's name for others; it \
-           is a pod's address, or ends in `.svc.cluster.local`",
+           where no c10d backend is; the host is no Service of these files or of others in their folder, and \
+           no pod's name for others; it is a pod's address",
     examples: ["bad-job-localhost.yaml", "good-job-relay.yaml"],
     find: Find::Files(|manifests| {
         let of_launches = manifests.calls().filter_map(|call| {
@@ -19,34 +19,27 @@ pub(super) const RULE: Rule = Rule {
             let check = of_all(&call, told, &target).or_else(|| of_one(&call, told, target))?;
             Some(check.at(call.at("command")))
         });
-        let of_text = manifests.calls().filter_map(|call| of_text(&call));
+        let of_address = manifests.calls().filter_map(|call| of_address(&call));
         let of_rallypoint =
             manifests.containers().filter_map(|(pods, own)| of_rallypoint(manifests, pods, own));
         let of_ray = manifests.containers().filter_map(|(pods, own)| of_ray(manifests, pods, own));
-        of_launches.chain(of_text).chain(of_rallypoint).chain(of_ray).collect()
+        of_launches.chain(of_address).chain(of_rallypoint).chain(of_ray).collect()
     }),
 };
 
-/// A host that is right today and in this cluster only.
-fn of_text(call: &Call<'_>) -> Option<Check> {
+/// A host that is right until its pod is rescheduled.
+fn of_address(call: &Call<'_>) -> Option<Check> {
     let Told { text, by } = call.launch.host.as_ref()?;
     let host = text.to_string();
-    let is_name = host.ends_with(".svc.cluster.local");
     let is_address = call.sets("MASTER_ADDR")
         && !call.pods.are_tasks()
         && host.parse().is_ok_and(|it: std::net::IpAddr| !it.is_loopback() && !it.is_unspecified());
-    let (evidence, remedy) = match () {
-        () if is_name => (
-            format!("`{host}` ends in .svc.cluster.local, which is only the usual domain of a cluster"),
-            "write `name.service` or `name.service.namespace`; the resolver adds the rest",
-        ),
-        () if is_address => (
-            format!("{by}={host} is the address of one pod; when that pod is rescheduled it changes"),
-            "use a name: a Service, or pod 0 behind a headless Service",
-        ),
-        () => return None,
-    };
-    Some(Check::warn(evidence, remedy).at(call.at("env")))
+    is_address.then(|| {
+        let evidence =
+            format!("{by}={host} is the address of one pod; when that pod is rescheduled it changes");
+        let remedy = "use a name: a Service, or pod 0 behind a headless Service";
+        Check::warn(evidence, remedy).at(call.at("env"))
+    })
 }
 
 /// A Service over all pods of the job. One that selects a single pod is a good endpoint.
@@ -108,7 +101,9 @@ fn of_one(call: &Call<'_>, Told { text, by }: &Told, target: Target<'_>) -> Opti
         _ if pods.are_tasks() => return None,
         // A standalone store is usually in other files.
         Target::Absent
-            if matches!(launch.backend, Backend::Other(_)) || text.to_string().contains("rallypoint") =>
+            if matches!(launch.backend, Backend::Other(_))
+                || text.to_string().contains("rallypoint")
+                || manifests.is_beside(text) =>
         {
             return None;
         }
@@ -166,7 +161,7 @@ fn of_ray(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<C
     }
     let (tell, what): (fn(String, String) -> Check, _) = match resolve(&host, pods, manifests) {
         Target::Nothing(why) => (Check::fail, format!("names nothing: {why}")),
-        Target::Absent => {
+        Target::Absent if !manifests.is_beside(&host) => {
             (Check::warn, "is no Service of these files, and no pod has this name for others".into())
         }
         _ => return None,

@@ -43,6 +43,7 @@ mod shared_memory;
 mod sidecar;
 mod skipped;
 mod sleep_as_synchronisation;
+mod ssh_waits;
 mod template;
 mod trains_alone;
 mod unknown_flag;
@@ -160,7 +161,7 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
     ("can the pods be told apart, and do they agree", &[
         &node_rank::RULE, &node_count::RULE, &trains_alone::RULE, &agreement::RULE, &world_size::RULE,
         &more_processes::RULE, &mpi_slots::RULE, &parallelism::RULE, &unset_variable::RULE, &run_id::RULE,
-        &never_starts::RULE, &sbatch_ignored::RULE,
+        &never_starts::RULE, &sbatch_ignored::RULE, &ssh_waits::RULE,
         &api_rejects::RULE, &katib_trial::RULE,
     ]),
     ("the rest", &[

@@ -20,7 +20,8 @@ fn find(manifests: &Manifests, found: &[Check]) -> Vec<Check> {
         let known = Maker::of_kind(&object.api, &object.kind) != Maker::Unknown;
         let said = found
             .iter()
-            .any(|check| check.place.as_ref().is_some_and(|place| *place == object.place("spec.runtimeRef")));
+            .filter_map(|check| check.place.as_ref())
+            .any(|place| [object.place("spec.runtimeRef"), object.place("kind")].contains(place));
         let none =
             known && object.kind != "Script" && !said && manifests.of_object(object.number).next().is_none();
         let Some(runtime) = runtime(object, &manifests.objects).filter(|_| none) else {

@@ -65,7 +65,12 @@ fn unreached(manifests: &Manifests, object: &Object) -> Option<Check> {
 /// A TrainJob has only what its runtime has, and the runtime may be in another file.
 fn without_runtime(manifests: &Manifests, object: &Object) -> Option<Check> {
     let has_command = object.value.pointer("/spec/trainer/command").is_some();
-    if object.kind != "TrainJob" || has_command || runtime(object, &manifests.objects).is_some() {
+    let is_kubeflow = object.api.starts_with("trainer.kubeflow.org/");
+    if object.kind != "TrainJob"
+        || !is_kubeflow
+        || has_command
+        || runtime(object, &manifests.objects).is_some()
+    {
         return None;
     }
     let name = object.value.pointer("/spec/runtimeRef/name").and_then(Value::as_str).unwrap_or_default();

@@ -2,13 +2,14 @@
 //! word, and the job gets another size. What runs is a copy of the script, in a folder of slurmd's.
 
 use super::prelude::*;
+use super::unset_variable;
 
 pub(super) const RULE: Rule = Rule {
     id: "sbatch-ignored",
     sees: "FAIL: `#SBATCH` lines behind the first command of the script; `#SBATCH --nodes=$NODES`; more \
            names in `--nodelist` than `--nodes`; a script whose first line is not `#!/bin/bash`, or that \
            looks for files beside itself (`dirname \"$0\"`). WARN: a script whose lines all begin with `# \
-           SBATCH`",
+           SBATCH`; `#BATCH` between them",
     examples: ["sbatch-ignored.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };
@@ -20,7 +21,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         let own = text.lines().take_while(|line| !line.contains("<<") || line.trim_start().starts_with('#'));
         let text = &own.flat_map(|line| [line, "\n"]).collect::<String>();
         let first = unnamed(text).or_else(|| unfilled(text));
-        let found = [first, named(text), behind(text), with_blank(text), beside(text)];
+        let found = [first, named(text), behind(text), with_blank(text), beside(text), misspelled(text)];
         found.into_iter().flatten().map(|check| check.at(object.place("-")))
     });
     found.collect()
@@ -98,4 +99,17 @@ fn with_blank(text: &str) -> Option<Check> {
     let (line, _) = lines.next().zip(lines.next()).filter(|_| are_all)?;
     let evidence = format!("`{}` is a comment, as all such lines here are: sbatch reads none", line.trim());
     Some(Check::warn(evidence, "#SBATCH, without the blank"))
+}
+
+/// Between lines that sbatch reads, one that it takes for a comment.
+fn misspelled(text: &str) -> Option<Check> {
+    let header = || text.lines().take_while(|line| line.trim().is_empty() || line.starts_with('#'));
+    let is_near = |line: &&str| {
+        let word = line.trim_start_matches('#').split([' ', '\t']).next().unwrap_or_default();
+        let is_option = line.split_whitespace().nth(1).is_some_and(|option| option.starts_with('-'));
+        is_option && !line.starts_with("##") && unset_variable::is_near(word, "SBATCH")
+    };
+    let line = header().find(is_near).filter(|_| header().any(|line| line.starts_with("#SBATCH")))?;
+    let evidence = format!("`{}` is a comment: sbatch reads lines that begin with #SBATCH", line.trim());
+    Some(Check::warn(evidence, "#SBATCH"))
 }

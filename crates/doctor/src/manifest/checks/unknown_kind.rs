@@ -22,11 +22,13 @@ fn find(manifests: &Manifests) -> Vec<Check> {
             None => format!("the kind {kind} is not known"),
         };
         let evidence = match manifests.of_object(object.number).next() {
-            _ if of_other.is_some() => format!("{what}; it was looked at as if it were that"),
+            Some(_) if of_other.is_some() => format!("{what}; it was looked at as if it were that"),
             Some(pods) if pods.maker == Maker::Unknown => {
                 format!("{what}; only its pod templates were looked at")
             }
-            None if !known && !object.has_no_pods() => format!("{what}; it was not looked at"),
+            None if of_other.is_some() || !known && !object.has_no_pods() => {
+                format!("{what}; it was not looked at")
+            }
             _ => return None,
         };
         let remedy = "check by hand which variables, names and index it gives to its pods";

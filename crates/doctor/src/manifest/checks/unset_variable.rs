@@ -87,7 +87,7 @@ fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Ch
 }
 
 /// Whether two names differ by one letter.
-fn is_near(one: &str, other: &str) -> bool {
+pub(super) fn is_near(one: &str, other: &str) -> bool {
     let alike = |a: &mut dyn Iterator<Item = (char, char)>| a.take_while(|(a, b)| a == b).count();
     let begin = alike(&mut one.chars().zip(other.chars()));
     let end = alike(&mut one.chars().rev().zip(other.chars().rev()));

@@ -1,0 +1,57 @@
+//! ssh returns when nothing on the other host holds its output any more, not when the shell there has ended.
+//! The script does not get to the next node, and what it has started waits for that.
+
+use super::prelude::*;
+use rallypoint_shell::{Surroundings, Variables};
+
+pub(super) const RULE: Rule = Rule {
+    id: "ssh-waits",
+    sees: "WARN: `ssh node \"cd work && nohup torchrun … > log 2>&1 &\"`, whose redirection is for the last \
+           command alone, while the shell in the background holds the output of ssh for the whole list; or \
+           such a command without a redirection. FAIL: the same, where a launcher of several nodes stands \
+           in it",
+    examples: ["ssh-waits.sh", "good-ssh.sh"],
+    find: Find::Files(|manifests| {
+        manifests.objects.iter().filter_map(|object| Some(of_script(object)?.at(object.place("-")))).collect()
+    }),
+};
+
+fn of_script(object: &Object) -> Option<Check> {
+    let surroundings =
+        Surroundings { variables: Variables::new(), open: true, file: &|_| None, here: &[], choice: 0 };
+    let commands = rallypoint_shell::read(object.script()?, &[], surroundings).commands;
+    let (remote, why) = commands.iter().filter(|command| !command.background).find_map(held_by)?;
+    let evidence = format!("ssh does not return while `{remote}` runs: {why}");
+    let remedy = "ssh -f, or a `&` behind the whole ssh; or `(…; …) > log 2>&1 < /dev/null &` there";
+    let launches = ["--nnodes", "--node_rank", "--node-rank", "--num_machines", "--machine_rank"];
+    let is_of_several = launches.iter().any(|flag| remote.contains(flag));
+    let tell = if is_of_several { Check::fail } else { Check::warn };
+    Some(tell(evidence, remedy.to_owned()))
+}
+
+/// The command behind an ssh that waits for it although a `&` ends it, and why.
+fn held_by(command: &Command) -> Option<(String, &'static str)> {
+    const APART: [&str; 3] = ["-f", "-t", "-tt"];
+    let words = command.written();
+    let (program, remote) = (words.first()?, words.last()?);
+    // Also `$SSH`.
+    if !basename(program).to_ascii_lowercase().ends_with("ssh") || words.len() < 3 {
+        return None;
+    }
+    let list = remote.trim_end().strip_suffix('&').filter(|list| !list.ends_with('&'))?;
+    let list = list.rsplit([';', '\n']).next().unwrap_or_default().trim();
+    let is_block = list.ends_with("done") || list.ends_with("fi");
+    let begin = list.split_once('>').map_or(list, |(begin, _)| begin).trim_end_matches([' ', '1', '2', '&']);
+    let is_whole = begin.trim_end().ends_with([')', '}']);
+    let has_both = list.contains("&>") || list.contains('>') && (list.contains("2>") || list.contains(">&"));
+    let why = match () {
+        () if words.iter().any(|word| APART.contains(&word.as_str())) || is_whole || is_block => return None,
+        () if !has_both => "its output is not redirected, and ssh waits for the end of that",
+        () if list.contains("&&") => {
+            "its redirection is for the last command alone; the shell that runs the list holds ssh's output"
+        }
+        () => return None,
+    };
+    let last = list.rsplit("&&").next().unwrap_or_default();
+    Some((last.split('>').next().unwrap_or_default().trim().to_owned(), why))
+}

@@ -1,0 +1,8 @@
+#!/bin/bash
+# expect: WARN not-read
+i=0
+for node in node-0 node-1; do
+  ssh "$node" "cd /work && torchrun --nnodes=2 --nproc-per-node=8 --node-rank=$i --master-addr=node-0 train.py > log 2>&1" &
+  i=$((i + 1))
+done
+wait
