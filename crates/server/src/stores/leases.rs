@@ -2,6 +2,8 @@
 //! here logs, because the caller may hold locks.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::num::NonZeroU64;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -281,10 +283,16 @@ impl Leases {
 
     /// The ports without a store, best first. Rested ports come first, in the order in which they were
     /// closed. If there is none, or if the run's whole share rests, one of the run's own ports comes first.
+    /// Among equals each run begins at a place of its own: a server that was restarted without a journal
+    /// rarely gives one run's port to another, whose late processes would meet strangers there.
     fn free_ports(&self, state: &State, run_id: &str, now: Timestamp) -> Vec<u16> {
         let rests = |closed: &&Closed| now.since(closed.at) < REST;
         let share = SHARE.min(self.ports.len().div_ceil(2));
         let own = state.closed.values().filter(rests).filter(|closed| closed.run_id == run_id).count();
+        let mut place = DefaultHasher::new();
+        run_id.hash(&mut place);
+        let (place, count) =
+            (place.finish(), NonZeroU64::new(self.ports.len() as u64).unwrap_or(NonZeroU64::MIN));
         let rank = |port: u16| {
             let closed = state.closed.get(&port);
             let order = match closed.filter(rests) {
@@ -298,7 +306,8 @@ impl Leases {
                 Some(_) => 3,
                 None => 1,
             };
-            (order, closed.map(|closed| closed.at), port)
+            let behind = u64::from(port).wrapping_add(place % count) % count;
+            (order, closed.map(|closed| closed.at), behind)
         };
         let mut free: Vec<u16> = self.ports.clone().filter(|port| !state.open.contains_key(port)).collect();
         free.sort_by_cached_key(|port| rank(*port));
@@ -375,13 +384,22 @@ mod tests {
     fn a_run_keeps_its_store_and_others_get_their_own() {
         let stores = stores(10..=11);
         let a = stores.get_or_open("a", at(0), |_| true).expect("a port");
-        assert_eq!(a, RunStore { port: 10, is_new: true });
+        assert!(a.is_new);
         let again = stores.get_or_open("a", at(1), |_| true).expect("a port");
-        assert_eq!(again, RunStore { port: 10, is_new: false });
+        assert_eq!(again, RunStore { is_new: false, ..a });
         let b = stores.get_or_open("b", at(1), |_| true).expect("a port");
-        assert_eq!((b.port, stores.run_of(11).as_deref()), (11, Some("b")));
+        assert_eq!((a.port + b.port, stores.run_of(b.port).as_deref()), (21, Some("b")));
         let none = stores.get_or_open("c", at(1), |_| true).expect_err("no port");
         assert!(none.to_string().contains("--store-ports"), "{none}");
+    }
+
+    #[test]
+    fn each_run_begins_at_a_place_of_its_own_also_after_a_restart() {
+        let of =
+            |run: u32| stores(1..=50).get_or_open(&run.to_string(), at(0), |_| true).expect("a port").port;
+        let ports: std::collections::BTreeSet<u16> = (0..50).map(of).collect();
+        assert!(ports.len() > 20, "{ports:?}");
+        assert!((0..50).all(|run| of(run) == of(run)));
     }
 
     #[test]
@@ -418,32 +436,31 @@ mod tests {
     #[test]
     fn a_store_without_clients_is_given_up_after_the_linger_time() {
         let stores = stores(10..=11);
-        stores.get_or_open("used", at(0), |_| true).expect("a port");
-        stores.get_or_open("unused", at(0), |_| true).expect("a port");
-        let connections = |port| usize::from(port == 10);
-        assert_eq!(stores.take_unused(at(599), connections), [0_u16; 0]);
+        let open = |run| stores.get_or_open(run, at(0), |_| true).expect("a port").port;
+        let [used, unused] = ["used", "unused"].map(open);
+        assert_eq!(stores.take_unused(at(599), |port| usize::from(port == used)), [0_u16; 0]);
         assert_eq!(stores.take_unused(at(1198), |_| 0), [0_u16; 0]);
-        assert_eq!(stores.take_unused(at(1199), |_| 0), [10]);
+        assert_eq!(stores.take_unused(at(1199), |_| 0), [used]);
         assert_eq!(
             stores.take_unused(at(1799), |_| 0),
             [0_u16; 0],
             "its run may yet come, as a join may wait"
         );
-        assert_eq!(stores.take_unused(at(1800), |_| 0), [11]);
+        assert_eq!(stores.take_unused(at(1800), |_| 0), [unused]);
     }
 
     #[test]
     fn a_store_that_nobody_used_makes_room_after_the_linger_time() {
         let stores = stores(10..=12);
-        for (run, secs) in [("used", 0), ("unused", 1), ("new", 2)] {
-            stores.get_or_open(run, at(secs), |_| true).expect("a port");
-        }
-        stores.take_unused(at(3), |port| usize::from(port == 10));
+        let open = |(run, secs)| stores.get_or_open(run, at(secs), |_| true).expect("a port").port;
+        let [used, unused, _] = [("used", 0), ("unused", 1), ("new", 2)].map(open);
+        stores.take_unused(at(3), |port| usize::from(port == used));
         assert_eq!(stores.take_never_used(at(600), |_| 0), None);
-        assert_eq!(stores.take_never_used(at(601), |port| usize::from(port == 11)), None, "it has just come");
-        assert_eq!(stores.take_never_used(at(601), |_| 0), Some(11));
+        let has_come = |port| usize::from(port == unused);
+        assert_eq!(stores.take_never_used(at(601), has_come), None, "it has just come");
+        assert_eq!(stores.take_never_used(at(601), |_| 0), Some(unused));
         assert_eq!(stores.take_never_used(at(601), |_| 0), None);
-        assert_eq!(stores.get_or_open("d", at(601), |_| true).expect("a port").port, 11);
+        assert_eq!(open(("d", 601)), unused);
     }
 
     /// An event of a run and its stores.
@@ -531,17 +548,17 @@ mod tests {
         let stores = stores(10..=12);
         let first = stores.open_for_round(&run, 1, true, at(0), |_| true).expect("a port");
         let second = stores.open_for_round(&run, 2, true, at(0), |_| true).expect("a port");
-        assert_eq!((first.port(), second.port()), (10, 11), "a fresh one");
+        assert_ne!(first.port(), second.port(), "a fresh one");
         assert_eq!(stores.take_unused(at(5000), |_| 0), [0_u16; 0]);
         stores.release(&RoundStore { round: 2, ..first.clone() }, at(5000));
         assert_eq!(stores.take_unused(at(5000), |_| 0), [0_u16; 0], "it is another round's");
         stores.release(&first, at(5000));
         assert_eq!(stores.take_unused(at(5001), |_| 1), [0_u16; 0]);
-        assert_eq!(stores.take_unused(at(5002), |_| 0), [10]);
+        assert_eq!(stores.take_unused(at(5002), |_| 0), [first.port()]);
         stores.release(&second, at(6000));
         assert_eq!(
             stores.take_unused(at(6600), |_| 1),
-            [11],
+            [second.port()],
             "clients that never leave do not keep it for ever"
         );
         assert!(!stores.give_up(&first, at(7000)));
