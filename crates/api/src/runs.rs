@@ -20,6 +20,9 @@ pub struct RunList {
     /// Connections to the stores. Some are in no run, because they have used none of PyTorch's keys.
     #[serde(default)]
     pub connections: usize,
+    /// When this server was started, if it has no journal: it does not know who was here before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub knows_since: Option<f64>,
     /// The runs.
     pub runs: Vec<RunSummary>,
     /// Explanations that concern no run: a foreign client on a store's port, a relay's broken link.

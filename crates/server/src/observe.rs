@@ -279,8 +279,14 @@ fn in_insight(owner: Owner) -> StoreOwner {
 impl Watch {
     /// All runs.
     pub fn list(&self) -> RunList {
-        let connections = self.stores.connections();
-        self.with_insight(|insight, now| insight.documents(now).list(connections))
+        self.with_insight(|insight, now| self.listed(insight, now))
+    }
+
+    fn listed(&self, insight: &Insight, now: Timestamp) -> RunList {
+        let list = insight.documents(now).list(self.stores.connections());
+        // The clock begins with the server.
+        let started = || list.now - now.0.as_secs_f64();
+        RunList { knows_since: self.stores.journal().is_none().then(started), ..list }
     }
 
     /// One run with all its details.
@@ -505,7 +511,7 @@ impl Watch {
             return None;
         }
         let events = self.events.subscribe();
-        let list = seen(state.insight.documents(now).list(self.stores.connections()));
+        let list = seen(self.listed(&state.insight, now));
         let snapshot = Snapshot { list, version: env!("CARGO_PKG_VERSION").to_owned() };
         let data = serde_json::to_string(&snapshot).unwrap_or_default().into();
         Some((Event { id: state.last_id, name: "snapshot", data, of: EventOf::Server }, events))

@@ -39,6 +39,17 @@ pub trait Effects {
     fn observe(&mut self, _: Observed) {}
 }
 
+/// What a client finds that asks for a key again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Polled {
+    /// The key is not there.
+    Absent,
+    /// It reads this number.
+    Is(i64),
+    /// Its compare-set is refused: another has set the key, such as a lock.
+    Held,
+}
+
 /// A fact about a job or its clients, for `insight`. Only the use of keys that
 /// [`rallypoint_protocol::keys`] knows is observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,18 +106,18 @@ pub enum Observed {
         conn: ConnId,
         /// The key.
         key: Box<[u8]>,
-        /// The number that it has read there. `None` if the key is not there.
-        number: Option<i64>,
+        /// What it finds.
+        found: Polled,
         /// How long it had waited for it. Zero if it has only looked.
         waited: Duration,
         /// Whether it was there before.
         past: KeyPast,
     },
-    /// A client that asked for a key again and again found it, or, if that was there, reads another.
+    /// A client that asked for a key again and again found it, or, if that was there, reads or sets another.
     PollEnds {
         /// The connection.
         conn: ConnId,
-        /// The key that it looked for. `None` for those that it had read.
+        /// The key that it looked for. `None` for those that were there.
         key: Option<Box<[u8]>>,
     },
     /// A client said its process id.

@@ -52,7 +52,7 @@ use counting::Counting;
 use deleted::Deleted;
 pub use deleted::KeyPast;
 use drops::Sweep;
-pub use effects::{Cleanup, DropCause, Effects, Observed};
+pub use effects::{Cleanup, DropCause, Effects, Observed, Polled};
 use keyspace::{KeySpace, Looked};
 use number::{decimal, parse_counter};
 use polls::Asks;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::effects::{Effects, Observed};
+use super::effects::{Effects, Observed, Polled};
 use super::number::parse_counter;
 use super::slot::SlotId;
 use super::{List, Store};
@@ -13,9 +13,9 @@ use rallypoint_protocol::keys::is_asked_for;
 /// What a connection asks for.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
-    /// The slot that it read last…
+    /// The slot that it read, or tried to set, last…
     read: Option<SlotId>,
-    /// …and how often it has read the same one since.
+    /// …and how often it has done so since.
     times: u8,
     /// When it was last told to ask for one key again and again…
     told: Option<Timestamp>,
@@ -38,19 +38,7 @@ impl Store {
     /// A client has read what the slot `id` holds, and is told when it does so again and again.
     #[inline]
     pub(super) fn reads(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
-        if !fx.observes() {
-            return;
-        }
-        let Some(session) = self.session_mut(conn) else { return };
-        if session.asks.read != Some(id) {
-            (session.asks.read, session.asks.times) = (Some(id), 0);
-            if std::mem::take(&mut session.asks.is_open) {
-                fx.observe(Observed::PollEnds { conn, key: None });
-            }
-            return;
-        }
-        session.asks.times = session.asks.times.saturating_add(1);
-        if session.asks.times >= Asks::OFTEN && session.asks.is_due(session.heard) {
+        if self.comes_again(conn, id, fx) {
             self.reads_again(conn, id, fx);
         }
     }
@@ -61,7 +49,40 @@ impl Store {
         let number = slot.value().and_then(|text| parse_counter(text));
         if let (Some(number), true) = (number, is_asked_for(slot.key())) {
             let key = slot.key().into();
-            self.polls(conn, key, Some(number), Duration::ZERO, fx);
+            self.polls(conn, key, Polled::Is(number), Duration::ZERO, fx);
+        }
+    }
+
+    /// A client's compare-set was refused, as that of a lock that another has.
+    #[cold]
+    pub(super) fn is_refused(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
+        if is_asked_for(self.keys.slot(id).key()) && self.comes_again(conn, id, fx) {
+            let key = self.keys.slot(id).key().into();
+            self.polls(conn, key, Polled::Held, Duration::ZERO, fx);
+        }
+    }
+
+    /// Whether it is to be told that a client comes to the slot `id` again and again.
+    #[inline]
+    fn comes_again(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) -> bool {
+        if !fx.observes() {
+            return false;
+        }
+        let Some(session) = self.session_mut(conn) else { return false };
+        if session.asks.read != Some(id) {
+            (session.asks.read, session.asks.times) = (Some(id), 0);
+            self.polls_no_more(conn, fx);
+            return false;
+        }
+        session.asks.times = session.asks.times.saturating_add(1);
+        session.asks.times >= Asks::OFTEN && session.asks.is_due(session.heard)
+    }
+
+    /// A client does something else than what it did again and again.
+    #[inline]
+    pub(super) fn polls_no_more(&mut self, conn: ConnId, fx: &mut impl Effects) {
+        if self.session_mut(conn).is_some_and(|session| std::mem::take(&mut session.asks.is_open)) {
+            fx.observe(Observed::PollEnds { conn, key: None });
         }
     }
 
@@ -71,7 +92,7 @@ impl Store {
         if self.session(conn).is_some_and(|session| session.asks.is_due(session.heard))
             && let Some(key) = keys.iter().find(|key| is_asked_for(key) && !self.is_present(key))
         {
-            self.polls(conn, key.into(), None, Duration::ZERO, fx);
+            self.polls(conn, key.into(), Polled::Absent, Duration::ZERO, fx);
         }
     }
 
@@ -85,7 +106,7 @@ impl Store {
         fx: &mut impl Effects,
     ) {
         if self.session(conn).is_some_and(|session| session.asks.is_due(session.heard)) {
-            self.polls(conn, key, None, waited, fx);
+            self.polls(conn, key, Polled::Absent, waited, fx);
         }
     }
 
@@ -103,13 +124,13 @@ impl Store {
         &mut self,
         conn: ConnId,
         key: Box<[u8]>,
-        number: Option<i64>,
+        found: Polled,
         waited: Duration,
         fx: &mut impl Effects,
     ) {
         let past = self.deleted.past_of(&key);
         let Some(session) = self.session_mut(conn).filter(|session| !session.is_probe) else { return };
         (session.asks.told, session.asks.is_open) = (Some(session.heard), true);
-        fx.observe(Observed::Polls { conn, key, number, waited, past });
+        fx.observe(Observed::Polls { conn, key, found, waited, past });
     }
 }

@@ -97,6 +97,9 @@ impl Store {
         match looked.id.and_then(|id| self.keys.slot(id).value()) {
             Some(current) if current != expected => {
                 fx.reply(Reply::Value(current));
+                if let Some(id) = looked.id {
+                    self.is_refused(conn, id, fx);
+                }
                 return Ok(Progress::Done);
             }
             // PyTorch's answer, though the key does not exist: its clients compare it with what they sent.
@@ -112,6 +115,7 @@ impl Store {
         fx.reply(Reply::Value(&value));
         self.start_new_barrier_life(id);
         self.write(conn, id, value, fx);
+        self.polls_no_more(conn, fx);
         Ok(Progress::Done)
     }
 

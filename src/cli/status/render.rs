@@ -84,6 +84,12 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
         out.gap();
         out.sentence(0, 2, FAINT, &relays(&list.links));
     }
+    if let Some(age) = age(list) {
+        out.gap();
+        let text =
+            format!("this server was started {age} ago, without a journal: who was here before is not known");
+        out.sentence(0, 2, FAINT, &text);
+    }
     if list.lost_observations > 0 {
         out.gap();
         let lost = format!(
@@ -93,6 +99,15 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
         out.sentence(0, 2, WARN, &lost);
     }
     out
+}
+
+/// How long ago a server without a journal was started, where that is short and somebody is missing: those
+/// may have met before.
+fn age(list: &RunList) -> Option<Elapsed> {
+    const YOUNG: f64 = 600.0;
+    let age = list.now - list.knows_since?;
+    let joins = list.runs.iter().any(|run| run.state == RunState::Joining);
+    (joins && (0.0..YOUNG).contains(&age)).then(|| Elapsed(Duration::from_secs_f64(age)))
 }
 
 /// The number of relays and of their clients. An explanation names the relays that are away.

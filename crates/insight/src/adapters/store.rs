@@ -17,7 +17,7 @@ use rallypoint_protocol::keys::{
     Address, AddressKind, ExpectedWriter, KeyPattern, Leftover, RendezvousPart, Role, classify, is_asked_for,
     own_member, wanted,
 };
-use rallypoint_store::{DropCause, KeyPast, Observed, WaitView};
+use rallypoint_store::{DropCause, KeyPast, Observed, Polled, WaitView};
 
 const MOST_CLIENTS: usize = 300_000;
 /// A relay may tell what happened within this time in another order.
@@ -47,12 +47,13 @@ impl Fold<'_> {
             Observed::Polls { conn, key, waited, .. } if !waited.is_zero() && self.is_of_own_group(&key) => {
                 self.gave_up(conn, key, waited);
             }
-            Observed::Polls { conn, key, number, waited, past } => {
-                self.jobs.store(self.port).polls(conn, key, number, (waited, past), self.at);
+            Observed::Polls { conn, key, found, waited, past } => {
+                self.jobs.store(self.port).polls(conn, key, found, (waited, past), self.at);
             }
-            // It has found the key; without one, it reads no more what it had read.
+            // It has found the key; without one, it asks no more for what was there.
             Observed::PollEnds { conn, key } => self.jobs.store(self.port).polled.retain(|polled, poll| {
-                !key.as_ref().map_or(poll.number.is_some(), |key| key == polled) || poll.is_left_by(conn)
+                !key.as_ref().map_or(poll.found != Polled::Absent, |key| key == polled)
+                    || poll.is_left_by(conn)
             }),
             Observed::Dropped { key, cause } => self.dropped(&key, cause),
             Observed::GaveUp { conn, key, waited } => self.gave_up(conn, key, waited),
@@ -401,7 +402,7 @@ impl Fold<'_> {
         }
         if is_asked_for(&key) {
             let past = KeyPast::NotKnown;
-            self.jobs.store(self.port).polls(conn, key.clone(), None, (waited, past), self.at);
+            self.jobs.store(self.port).polls(conn, key.clone(), Polled::Absent, (waited, past), self.at);
         }
         let topic = (run, key);
         let given_up = &self.jobs.store(self.port).given_up;

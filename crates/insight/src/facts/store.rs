@@ -13,7 +13,7 @@ use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, Timestamp};
 use rallypoint_protocol::keys::{
     KeyPattern, Leftover, Role, classify, debug_server_of, ends_with_its_agents, published_by,
 };
-use rallypoint_store::{KeyPast, WaitView};
+use rallypoint_store::{KeyPast, Polled, WaitView};
 
 /// What a store was opened for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,8 +171,7 @@ pub(crate) struct Poll {
     /// How long the first had waited then, and whether it was there before.
     waited: Duration,
     past: KeyPast,
-    /// What they read. `None` if the key is not there.
-    pub(crate) number: Option<i64>,
+    pub(crate) found: Polled,
     who: BTreeSet<ConnId>,
 }
 
@@ -395,7 +394,7 @@ impl StoreWatch {
         &mut self,
         conn: ConnId,
         key: Box<[u8]>,
-        number: Option<i64>,
+        found: Polled,
         (waited, past): (Duration, KeyPast),
         now: Timestamp,
     ) {
@@ -405,9 +404,9 @@ impl StoreWatch {
         if self.polled.len() >= MOST && !self.polled.contains_key(&key) {
             return;
         }
-        let new = || Poll { since: now, last: now, waited, past, number, who: BTreeSet::new() };
+        let new = || Poll { since: now, last: now, waited, past, found, who: BTreeSet::new() };
         let poll = self.polled.entry(key).or_insert_with(new);
-        if poll.number != number {
+        if poll.found != found {
             *poll = new();
         }
         (poll.last, poll.past) = (now, if past == KeyPast::NotKnown { poll.past } else { past });

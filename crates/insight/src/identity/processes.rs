@@ -106,6 +106,11 @@ impl Graph<'_> {
         }
     }
 
+    /// The name of who waits with a connection: its process may have told its rank on another.
+    pub(crate) fn waiter(&self, conn: ConnId) -> String {
+        self.who(self.store.waits.get(&conn).and_then(|wait| self.member(wait)).unwrap_or(conn))
+    }
+
     /// A process that has told no rank.
     fn process_label(&self, client: &Client) -> String {
         let run = client.run.as_ref().and_then(|key| self.runs.get(key));

@@ -54,6 +54,7 @@ impl Documents<'_> {
             now: self.epoch.unix(self.now),
             lost_observations: self.jobs.totals.lost,
             connections,
+            knows_since: None,
             runs,
             explanations: self.log.about(None),
             links: self.jobs.links.counts,

@@ -278,7 +278,7 @@ impl Graph<'_> {
         let reason = Code::Waiting
             .says(format!("{published}for {waited} waiting for {who}: {}", seen.says(self.now)))
             .look_at(look_at)
-            .held(&Names::of_some(waits, |conn| self.who(*conn)))
+            .held(&Names::of_some(waits, |conn| self.waiter(*conn)))
             .misses(place, &Names::of([who]), seen.clone())
             .lacks("gone too", place, &gone, Presence::Closed)
             .lacks("not published either", place, &missing, run.unseen().presence)
@@ -325,7 +325,7 @@ impl Graph<'_> {
             (None, _) => members.to_string(),
         };
         let waited = Elapsed(self.now.since(*since));
-        let who = Names::of_some(waits, |conn| self.who(*conn));
+        let who = Names::of_some(waits, |conn| self.waiter(*conn));
         in_group(&what, &who, waited, &ended, &others)
             .and("have published there", &published)
             .when(is_barrier, |reason| reason.and("arrived", &who))

@@ -277,6 +277,12 @@ impl Lab {
         self.apply(n, &Request::Add { key: key.as_bytes(), delta });
     }
 
+    /// It takes a lock, or tries to.
+    pub(super) fn lock(&mut self, n: u32, key: &str) {
+        let desired = Payload::borrowed(b"held");
+        self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected: b"", desired });
+    }
+
     pub(super) fn get(&mut self, n: u32, key: &str) {
         self.apply(n, &Request::Get { key: key.as_bytes() });
     }

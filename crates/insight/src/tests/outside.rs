@@ -76,6 +76,12 @@ says not there: process 801 at 10.0.0.1 (connected, waits for `/done`)
 come 1 801; come 2 802; add 2 arrived; ask 2 /other
 20x ask 1 /done; get 1 arrived; pass 0.1
 set 2 /done; ask 1 /done; get 1 /done; pass 6; quiet
+= who had a lock has ended and others try to take it
+for 1..4: come % 800+%; lock % download
+30x lock 2,3 download; pass 0.2
+leave 1; pass 1
+6x lock 2,3 download; pass 1
+says 802 at 10.0.0.2 and process 803 | for `download`, which holds another value | gone: process 801 at 10.0.0.1
 = who looks again and again for what others wait for is there
 for 1..4: come % 800+%
 wait 1 /go

@@ -340,6 +340,7 @@ impl Stage for Lab {
                         "first" => self.first_cas(n, run),
                         "joins" => self.joins(n, run, words),
                         "cas" => self.cas(n, run, words),
+                        "lock" => self.lock(n, words),
                         "exit" => self.reach_exit(n, &format!("/torch.rendezvous.{run}.0"), words == "last"),
                         "static" => self.static_node(n, run, rank, of()),
                         "assign" => {

@@ -7,8 +7,8 @@ use crate::Observed;
 fn told(world: &World) -> Vec<String> {
     let shown = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
     let told = world.observed().into_iter().filter_map(|observed| match observed {
-        Observed::Polls { key, number, waited, .. } if waited.is_zero() => {
-            Some(format!("{} {number:?}", shown(&key)))
+        Observed::Polls { key, found, waited, .. } if waited.is_zero() => {
+            Some(format!("{} {found:?}", shown(&key)))
         }
         Observed::Polls { key, waited, .. } => Some(format!("{} after {waited:?}", shown(&key))),
         Observed::PollEnds { key, .. } => Some(format!("ends {:?}", key.map(|key| shown(&key)))),
@@ -29,10 +29,10 @@ fn who_looks_for_a_key_is_told_once_a_second_until_it_is_there() {
     for _ in 0..10 {
         assert!(!one.check(&["done"]));
     }
-    assert_eq!(told(&world), ["done None"]);
+    assert_eq!(told(&world), ["done Absent"]);
     world.pass(1);
     assert!(!one.check(&["done"]));
-    assert_eq!(told(&world), ["done None"]);
+    assert_eq!(told(&world), ["done Absent"]);
     other.set("done", "1");
     assert!(one.check(&["done"]));
     assert_eq!(told(&world), ["ends Some(\"done\")"]);
@@ -63,10 +63,10 @@ fn who_reads_a_counter_again_and_again_is_told_with_its_number() {
     for _ in 0..10 {
         one.get("arrived");
     }
-    assert_eq!(told(&world), ["arrived Some(3)"]);
+    assert_eq!(told(&world), ["arrived Is(3)"]);
     world.pass(1);
     one.get("arrived");
-    assert_eq!(told(&world), ["arrived Some(3)"]);
+    assert_eq!(told(&world), ["arrived Is(3)"]);
     other.set("cfg", "x");
     one.get("cfg");
     assert_eq!(told(&world), ["ends None"]);
@@ -80,7 +80,7 @@ fn adding_nothing_is_reading() {
     for _ in 0..10 {
         assert_eq!(one.add(barrier, 0), 2);
     }
-    assert_eq!(told(&world), [format!("{barrier} Some(2)")]);
+    assert_eq!(told(&world), [format!("{barrier} Is(2)")]);
 }
 
 #[test]
@@ -94,4 +94,17 @@ fn nothing_is_told_of_who_reads_many_keys_or_what_pytorch_asks_for_besides() {
         assert!(!one.check(&["/default_pg/0//exception_dump"]));
     }
     assert!(told(&world).is_empty());
+}
+
+#[test]
+fn who_tries_to_take_a_lock_again_and_again_is_told_until_it_has_it() {
+    let (world, one, other) = two();
+    assert_eq!(other.compare_set("lock", "", "other"), "other");
+    for _ in 0..10 {
+        assert_eq!(one.compare_set("lock", "", "one"), "other");
+    }
+    assert_eq!(told(&world), ["lock Held"]);
+    assert_eq!(other.compare_set("lock", "other", ""), "");
+    assert_eq!(one.compare_set("lock", "", "one"), "one");
+    assert_eq!(told(&world), ["ends None"]);
 }

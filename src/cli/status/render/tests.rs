@@ -84,6 +84,7 @@ fn list(runs: &[&Run]) -> (RunList, Details) {
         now: runs.first().map_or(0.0, |run| run.now),
         lost_observations: 0,
         connections: 0,
+        knows_since: None,
         runs: runs.iter().map(|run| run.summary.clone()).collect(),
         explanations: Vec::new(),
         links: LinkCounts::default(),
@@ -447,6 +448,21 @@ fn clients_that_are_in_no_run_are_counted() {
     insta::assert_snapshot!(shown(2), @"no runs: 2 clients are connected, and no keys show a job: the \
                                         exchange of a process group has not begun, its keys have a prefix of \
                                         the program's own (PrefixStore), or the run was forgotten");
+}
+
+/// Who is missing may have met the others before.
+#[test]
+fn a_young_server_without_a_journal_says_what_it_does_not_know() {
+    const WORDS: &str =
+        "this server was started 45 s ago, without a journal: who was here before is not known";
+    for (run, age, is_said) in
+        [(four(), 45.0, true), (four(), 4500.0, false), (complete(RunState::Running), 45.0, false)]
+    {
+        let (list, details) = list(&[&run]);
+        let list = RunList { knows_since: Some(list.now - age), ..list };
+        let text = runs(&list, &details, TextWriter::new(None, false)).text();
+        assert_eq!(text.contains(WORDS), is_said, "{text}");
+    }
 }
 
 #[test]

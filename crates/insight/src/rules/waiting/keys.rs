@@ -15,7 +15,7 @@ use rallypoint_protocol::keys::{
     BARRIER, KeyPattern, address_of, below_own_prefix, classify, is_asked_for, own_member, published_by,
     store_barrier, wanted,
 };
-use rallypoint_store::KeyPast;
+use rallypoint_store::{KeyPast, Polled};
 
 /// Why a key of a program is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +32,8 @@ enum Absence {
     Reset(Elapsed),
     /// It is there, and those who read it again and again wait for another number.
     Is(i64),
+    /// It is there, and those who try to set it again and again wait until it is given back.
+    Held,
 }
 
 impl Display for Absence {
@@ -42,6 +44,9 @@ impl Display for Absence {
             Self::Deleted => f.write_str("which was there: a client deleted it, or took its last item"),
             Self::WriterGone(ago) => write!(f, "whose writer's connection closed {ago} ago"),
             Self::Is(number) => write!(f, "which is {number}"),
+            Self::Held => {
+                f.write_str("which holds another value than they expect: their compare_set is refused")
+            }
             Self::Reset(ago) => write!(f, "which does not exist; an operator reset the store {ago} ago"),
         }
     }
@@ -60,6 +65,9 @@ fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: O
         }
         _ if similar.is_some() => SLIP,
         Absence::Reset(_) => RESET,
+        Absence::Held => {
+            "if that is a lock: look at the process that has it, and, where that has ended, take the key away"
+        }
         _ => Code::WaitingForKey.rule().look_at,
     };
     Code::WaitingForKey
@@ -173,7 +181,8 @@ impl Graph<'_> {
         });
         let run = run.and_then(|run| self.runs.get(run));
         let &(first, wait) = members.first()?;
-        let number = self.store.polled.get(key).and_then(|poll| poll.number);
+        let found = self.store.polled.get(key).map(|poll| poll.found);
+        let number = found.and_then(|found| if let Polled::Is(number) = found { Some(number) } else { None });
         let (size, arrived) = (wait.view.barrier_size, wait.view.arrived.map(|it| it as usize));
         let arrived = arrived.or_else(|| usize::try_from(number?).ok());
         let of_run = run.filter(|_| self.has_job()).map(|run| (run, self.meeting(first, run)));
@@ -237,8 +246,11 @@ impl Graph<'_> {
             let similar = similar.map(|key| ShownKey(key).to_string());
             let gone = publisher.and_then(|name| self.store.publishers.get(name)?.gone);
             let gone = gone.map(|at| Absence::WriterGone(Elapsed(self.now.since(at))));
-            let number = number.map(Absence::Is);
-            let absence = gone.or(number).unwrap_or_else(|| self.absence(wait, run));
+            let absence = gone.unwrap_or_else(|| match found {
+                Some(Polled::Is(number)) => Absence::Is(number),
+                Some(Polled::Held) => Absence::Held,
+                Some(Polled::Absent) | None => self.absence(wait, run),
+            });
             for_key(&about, &who, waited, absence, similar)
         };
         let reason = reason.held(&who).ended(&ended).others(&others);

@@ -98,7 +98,7 @@ impl Graph<'_> {
         let run = run_key.as_ref().and_then(|key| self.runs.get(key));
         let writer = self.writer(run, conn, &first);
         let root = self.root(conn, run);
-        Some(Traced { who: self.who(conn), writer, root, run: run_key })
+        Some(Traced { who: self.waiter(conn), writer, root, run: run_key })
     }
 
     pub(crate) fn root(&self, start: ConnId, run: Option<&TrackedRun>) -> Root {
