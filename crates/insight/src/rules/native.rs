@@ -180,7 +180,7 @@ pub(crate) fn waits(run: &TrackedRun, announced: &[String], now: Timestamp) -> O
 
 /// Who waits at a barrier of the native rendezvous, and for whom.
 pub(crate) fn at_barrier(open: &OpenBarrier, all: &[OpenBarrier], now: Timestamp) -> Finding {
-    /// Of thousands of barriers each looks at so many names.
+    /// Each barrier is compared with so many others.
     const LOOKED_AT: usize = 64;
     let OpenBarrier { name, size, arrived, there, silent, missing, gave_up, refused, since } = open;
     let elsewhere = missing.iter().filter_map(|who| {

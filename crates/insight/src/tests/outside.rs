@@ -81,7 +81,7 @@ for 1..4: come % 800+%; lock % download
 30x lock 2,3 download; pass 0.2
 leave 1; pass 1
 6x lock 2,3 download; pass 1
-says 802 at 10.0.0.2 and process 803 | for `download`, which holds another value | gone: process 801 at 10.0.0.1
+says 802 at 10.0.0.2 and process 803 | `download`, which holds another value | gone: process 801 at 10.0.0.1
 = who looks again and again for what others wait for is there
 for 1..4: come % 800+%
 wait 1 /go

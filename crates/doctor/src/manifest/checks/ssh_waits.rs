@@ -6,10 +6,8 @@ use rallypoint_shell::{Surroundings, Variables};
 
 pub(super) const RULE: Rule = Rule {
     id: "ssh-waits",
-    sees: "WARN: `ssh node \"cd work && nohup torchrun … > log 2>&1 &\"`, whose redirection is for the last \
-           command alone, while the shell in the background holds the output of ssh for the whole list; or \
-           such a command without a redirection. FAIL: the same, where a launcher of several nodes stands \
-           in it",
+    sees: "FAIL: `ssh node \"cd work && nohup torchrun --nnodes=2 … > log 2>&1 &\"`: the redirection is for \
+           the last command alone, and ssh waits for the shell behind it. WARN: the same of other programs",
     examples: ["ssh-waits.sh", "good-ssh.sh"],
     find: Find::Files(|manifests| {
         manifests.objects.iter().filter_map(|object| Some(of_script(object)?.at(object.place("-")))).collect()
