@@ -219,8 +219,7 @@ impl Fold<'_> {
         });
         let first = first.map(|(first, _)| *first);
         if let Some(client) = self.client(conn) {
-            let size = read_gloo(value).size;
-            client.published = Some(Published { group: group.into(), rank, size });
+            client.publishes(group, rank, value);
         }
         if let Some(first) = first {
             let claim = Claim::Member(format!("rank {rank} of the group below `{}`", ShownKey(prefix)));
@@ -301,8 +300,7 @@ impl Fold<'_> {
         }
         if let Some(group) = address.sub_group {
             if let Some(client) = self.client(conn) {
-                let (group, rank, size) = (group.into(), address.member, read_gloo(value).size);
-                client.published = Some(Published { group, rank, size });
+                client.publishes(group, address.member, value);
             }
             return self.went_on(conn);
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::facts::run::{RunKey, SETTLE};
 use crate::reason::{Evidence, Names};
 use rallypoint_api::Seen;
+use rallypoint_protocol::addresses::{GlooAddress, read_gloo};
 use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, Timestamp};
 use rallypoint_protocol::keys::{
     KeyPattern, Leftover, Role, classify, debug_server_of, ends_with_its_agents, published_by,
@@ -61,7 +62,17 @@ impl Client {
     }
 
     pub(crate) fn label(&self) -> String {
-        process(self.pid, self.peer)
+        match (&self.host, self.pid) {
+            (Some(host), Some(pid)) => format!("process {pid} on {host}"),
+            _ => process(self.pid, self.peer),
+        }
+    }
+
+    /// It published an address as a member of a group beside that of all ranks.
+    pub(crate) fn publishes(&mut self, group: &[u8], rank: u32, address: &[u8]) {
+        let GlooAddress { host, size, .. } = read_gloo(address);
+        self.host = self.host.take().or(host);
+        self.published = Some(Published { group: group.into(), rank, size });
     }
 
     /// It was seen to do this.

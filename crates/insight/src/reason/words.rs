@@ -5,8 +5,9 @@ use rallypoint_api::ExpectedFrom;
 use rallypoint_protocol::ids::{Elapsed, counted};
 
 /// What to do where several runs would be complete together.
-pub(crate) const ONE_JOB: &str = "if these are one job, start every node with the same --rdzv-id (--run-id) \
-                                  and --rdzv-endpoint; else look whether the pods of the missing nodes are \
+pub(crate) const ONE_JOB: &str = "if these are one job, start every node with the same id and the same \
+                                  server (--rdzv-id and --rdzv-endpoint, --run-id, or --master-addr and \
+                                  --master-port); else look whether the pods of the missing nodes are \
                                   scheduled and reach this server";
 /// What to do where something in another store may be what is missing.
 pub(crate) const OTHER_PORT: &str =

@@ -34,15 +34,15 @@ come 1 801; wait 1 /run/0//cpu//0/1; pass 6; nowhere same prefix | not there:; s
 = members of a group that a program makes with gloo have one rank, or are prepared for other numbers
 for 1..4: come % 800+%
 set 1 /update/0/0 gloo3; set 2,3 /update/0/1 gloo3; wait 1..4 /update/0/2; pass 6
-says two live processes have claimed rank 1 of the group below `update`: process 802 at 10.0.0.2
+says two live processes have claimed rank 1 of the group below `update`: process 802 on host2
 says 802 | the address of rank 2 of the group of 3 below the prefix `update` | one world size
 set 3 /weights/0/1 gloo; set 1 /weights/0/0 gloo3; wait 3 /weights/0/5; pass 6
-says prepared for different sizes: process 803 at 10.0.0.3 for 2 and process 801 at 10.0.0.1 for 3
+says prepared for different sizes: process 803 on host3 for 2 and process 801 on host1 for 3
 cancel 3; pass 6; says process 803 at 10.0.0.3 gave up on `/weights/0/5`
 = processes make a group below a prefix of their own and a rank waits in that of its job
 rank 0 of 3; come 1 801; come 2 802; set 1,2 /up/0/# gloo3; wait 0 pg//cpu//0/1; wait 1,2 /up/0/0; pass 6
 says the prefix `up`; not there: rank 0 on host0 (connected | the same prefix
-says told no rank here: process 801 at 10.0.0.1, rank 1 of `/up/0` (waits for
+says told no rank here: process 801 on host1, rank 1 of `/up/0` (waits for
 = who replaces a process of torchft has the group of before
 for 1..4: come % 800+%
 leave 3; wait 1 /torchft/2/0/0/1; wait 2 /torchft/1/0/0/0; pass 6
