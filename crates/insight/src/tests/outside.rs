@@ -38,7 +38,7 @@ says two live processes have claimed rank 1 of the group below `update`: process
 says 802 | the address of rank 2 of the group of 3 below the prefix `update` | one world size
 set 3 /weights/0/1 gloo; set 1 /weights/0/0 gloo3; wait 3 /weights/0/5; pass 6
 says prepared for different sizes: process 803 on host3 for 2 and process 801 on host1 for 3
-cancel 3; pass 6; says process 803 at 10.0.0.3 gave up on `/weights/0/5`
+cancel 3; pass 6; says process 803 on host3 gave up on `/weights/0/5`
 = processes make a group below a prefix of their own and a rank waits in that of its job
 rank 0 of 3; come 1 801; come 2 802; set 1,2 /up/0/# gloo3; wait 0 pg//cpu//0/1; wait 1,2 /up/0/0; pass 6
 says the prefix `up`; not there: rank 0 on host0 (connected | the same prefix
