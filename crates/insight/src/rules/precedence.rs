@@ -39,13 +39,13 @@ pub(crate) fn uncovered(jobs: &Jobs, mut held: Vec<Held>) -> Vec<Held> {
         let by_wait = reason.code == Code::NodesMissing && unclear.contains(&it.run);
         !by_backends && !by_round && !by_wait
     });
-    join_halves(jobs, &mut held);
-    join_gatherings(jobs, &mut held);
+    tell_halves(jobs, &mut held);
+    tell_gatherings(jobs, &mut held);
     held
 }
 
 /// Pods that a gathering lacks may gather for another run: a slip in one of the ids.
-fn join_gatherings(jobs: &Jobs, held: &mut [Held]) {
+fn tell_gatherings(jobs: &Jobs, held: &mut [Held]) {
     let gathers = |held: &&Held| held.finding.reason.code == Code::PodsMissing;
     let plan = |held: &Held| Some((held.run.clone()?, jobs.plan(held.run.as_ref()?)));
     let plans: Vec<_> = held.iter().filter(gathers).filter_map(plan).collect();
@@ -69,7 +69,7 @@ fn join_gatherings(jobs: &Jobs, held: &mut [Held]) {
 
 /// Runs that gather in one store under ids that differ by a slip, or in one store or under one id and
 /// would make no more than one together, may be one job.
-fn join_halves(jobs: &Jobs, held: &mut [Held]) {
+fn tell_halves(jobs: &Jobs, held: &mut [Held]) {
     let gathers = |run: &&TrackedRun| run.state == RunState::Joining && run.joined() > 0;
     let mut gathering: Vec<_> = jobs.runs.values().filter(gathers).collect();
     // Each is compared with each other.

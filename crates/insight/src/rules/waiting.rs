@@ -1,5 +1,7 @@
 //! What the waits of a store show, one explanation for each root.
 
+mod awaited;
+mod counting;
 pub(crate) mod given_up;
 pub(crate) mod keys;
 pub(crate) mod root;
@@ -9,15 +11,10 @@ use std::time::Duration;
 
 use crate::facts::{Meeting, RunKey, TrackedNode, TrackedRun, Waiting};
 use crate::identity::processes::{Graph, WAITS_SHOWN};
-use crate::reason::{
-    But, Code, ENDED, Finding, Names, OTHER_PORT, Place, Presence, Reason, SAME_GROUP, SAME_GROUPS,
-    SAME_WORLD_SIZE, Sighting, Waits, clients, if_some,
-};
+use crate::reason::{Code, Finding, Names, Place, Presence, Reason, SAME_GROUP, SAME_GROUPS, Waits, clients};
 use crate::rules::waiting::root::Root;
-use rallypoint_api::RunKind;
-use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, counted};
+use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
 use rallypoint_protocol::keys::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
-use rallypoint_store::Counted;
 
 /// All waits for ranks of which nothing was seen are one explanation.
 const NEVER_CAME: &str = "ranks that have not come";
@@ -28,21 +25,9 @@ type GroupKey = (RunKey, u32, String);
 pub(crate) const NOT_REACHED: &str = "look for ranks that have not reached this call, have ended, or make \
                                       other groups (new_group on all ranks; TORCH_DISTRIBUTED_DEBUG and \
                                       TORCH_DIST_INIT_BARRIER alike)";
-const UNTOLD: &str = "connected and ended without telling who they are";
 /// The deadlock when a node joins a running job.
 const TORCH_2_15: &str = "a known fault of torch 2.15: restart all agents, and set \
                           TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every node before nodes join a running job";
-/// All others have found this server.
-const OWN_STORE: &str = "look at rank 0: has it started, does it reach this server, or does it host a store \
-                         of its own, as it does without TORCHELASTIC_USE_AGENT_STORE=True?";
-/// Some have come again, and others have not.
-const TOGETHER: &str = "look why the first of them ended; what has come again cannot meet those that go on: \
-                        restart all agents, or all ranks, of the job together";
-
-/// c10d: nodes wait for a round that is not theirs any more.
-const TAKEN_OUT: &str = "others have taken out who waits, and hand it nothing any more: look why its \
-                         heartbeats came late for them (a frozen host, clocks that differ), and restart all \
-                         together";
 /// A process has left the group in which all had met, and makes it again; others have not.
 const AGAIN: &str = "all ranks have to leave their group (destroy_process_group) and make it again, as often \
                      as each other: look what those do that have not published again, or restart all \
@@ -191,109 +176,6 @@ impl Graph<'_> {
         }
     }
 
-    /// They wait for what one process is to write.
-    fn awaited(
-        &self,
-        run: &TrackedRun,
-        meeting: &Meeting,
-        Group { waits, since, .. }: &Group,
-        asked: &Wanted,
-        seen: &Sighting,
-    ) -> Option<Reason> {
-        let who = self.writer(Some(run), *waits.first()?, asked)?;
-        let (is_unseen, is_plain) = (seen.is_unseen(), seen.is_plain());
-        let is_node = matches!(asked.writer, ExpectedWriter::Node(_));
-        let is_static = run.kind == RunKind::Static;
-        let (gone, missing) = match asked.writer {
-            ExpectedWriter::Rank(_) if seen.but == Some(But::MetBefore) && meeting.replaced.is_empty() => {
-                Default::default()
-            }
-            ExpectedWriter::Rank(rank) => self.absent(run, meeting, rank),
-            // A complete round counts all of them, also those that have not told their roles.
-            ExpectedWriter::Node(rank) if run.kind == RunKind::C10d => {
-                let is_without = |other: u32| other != rank && !run.round.roles.contains(&other);
-                let others = run.participants().filter(|node| node.rank.is_some_and(is_without));
-                (self.with_ends(others), Names::default())
-            }
-            // A static node that has come shows that there are all with lower ranks.
-            ExpectedWriter::Node(rank) if is_static && is_unseen => {
-                let others = run.never_came().filter(|other| *other != rank);
-                (Names::default(), Names::of(others.map(|rank| format!("node {rank}"))))
-            }
-            _ => Default::default(),
-        };
-        let is_short = is_unseen || !gone.is_empty() || !missing.is_empty();
-        let (ended, elsewhere) = match asked.writer {
-            ExpectedWriter::Rank(_) if is_short => {
-                (self.ended_near(run, |_| true), self.elsewhere(run, meeting))
-            }
-            ExpectedWriter::Rank(_) => Default::default(),
-            ExpectedWriter::Node(_) if !is_static || !is_unseen => Default::default(),
-            // The other ranks of an NCCL job before have told no rank either.
-            _ => (self.ended_near(run, |it| it.only_counted_itself), Names::default()),
-        };
-        let staying = self.staying(run, meeting, &asked.writer);
-        // Without agents the processes of before make their group again.
-        let is_same = meeting.replaced.is_empty() && matches!(asked.writer, ExpectedWriter::Rank(_));
-        let before = if is_same { "not published again either" } else { "in the attempt before" };
-        let replaced = run.world.replaced(meeting).into_iter();
-        let replaced = replaced.filter(|_| !is_static && !staying.is_empty());
-        let replaced = Names::of(replaced.map(|rank| run.rank_label_in(meeting, rank)));
-        let place = if is_node { Place::Node } else { Place::Rank };
-        // Another meeting is in no bar, and an address that was dropped counts twice or not at all.
-        let has_dropped = meeting.without_address().any(|(_, info)| info.withdrawn);
-        let is_shown = meeting.number == run.world.shown().number && !has_dropped;
-        let of = Some(meeting).filter(|_| is_shown && matches!(asked.writer, ExpectedWriter::Rank(_)));
-        let published = if_some(of, |of| format!("{} published; ", Place::Rank.have(of.joined(), of.size)));
-        let is_untold = matches!(seen.presence, Presence::NeverSeen | Presence::Unknown);
-        let is_taken_out = |conn: &ConnId| run.node_of(*conn).is_some_and(TrackedNode::is_out);
-        let look_at = match () {
-            () if is_node && waits.iter().all(is_taken_out) => TAKEN_OUT,
-            () if !staying.is_empty() && !is_same => TOGETHER,
-            () if is_same
-                && asked.writer.rank().is_some_and(|rank| meeting.not_again().any(|it| it == rank)) =>
-            {
-                AGAIN
-            }
-            () if !elsewhere.is_empty() => OTHER_PORT,
-            () if (is_untold || seen.presence == Presence::NotAgain)
-                && is_plain
-                && seen.behind.is_none()
-                && !ended.is_empty() =>
-            {
-                ENDED
-            }
-            () if is_untold
-                && is_plain
-                && seen.behind.is_none()
-                && asked.writer == ExpectedWriter::Rank(0)
-                && !run.has_agents() =>
-            {
-                OWN_STORE
-            }
-            () => seen.look_at(place),
-        };
-        let waited = Elapsed(self.now.since(*since));
-        let waiting = counted(waits.len(), "process waits", "processes wait");
-        let reason = Code::Waiting
-            .says(format!("{published}for {waited} waiting for {who}: {}", seen.says(self.now)))
-            .look_at(look_at)
-            .held(&Names::of_some(waits, |conn| self.waiter(*conn)))
-            .misses(place, &Names::of([who]), seen.clone())
-            .lacks("gone too", place, &gone, Presence::Closed)
-            .lacks("not published either", place, &missing, run.unseen().presence)
-            .lacks(before, place, &staying, Presence::Connected)
-            .and("come in the place of another process", &replaced)
-            .lacks(UNTOLD, Place::Process, &ended, Presence::Closed)
-            .and("in another store", &elsewhere)
-            .then(&format!("; {waiting} for {}", asked.what));
-        let mut reason =
-            if let Some(of) = of { reason.joined(Place::Rank, of.joined(), of.size) } else { reason };
-        reason.plain = is_plain.then_some(place);
-        reason.lacks_node = is_node && seen.presence == Presence::NeverSeen;
-        Some(reason)
-    }
-
     /// They wait in sub-groups, or at a barrier, for `who`.
     fn grouped(&self, run: &TrackedRun, meeting: &Meeting, group: &Group, what: &str, who: &str) -> Reason {
         let Group { waits, since, members, .. } = group;
@@ -338,88 +220,6 @@ impl Graph<'_> {
         Names::of_some(gone, |(node, gone)| format!("{} ({})", node.label(), gone.says(self.now)))
     }
 
-    /// What is said of a host that counts who comes, and of those that wait for it. `waiters` has the host.
-    fn counts(
-        &self,
-        of: Option<(&TrackedRun, &Meeting)>,
-        host: ConnId,
-        came: Counted,
-        waiters: usize,
-    ) -> Option<Reason> {
-        /// It reads the number every 10 ms, and goes on when it is large enough.
-        const GOES_ON: Duration = Duration::from_secs(2);
-        const PAUSES: Duration = Duration::from_millis(200);
-        let run = of.map(|(run, _)| run);
-        let of_agents = run.filter(|run| run.has_agents());
-        let of_ranks = of.filter(|_| of_agents.is_none());
-        let of_live = of_ranks.filter(|(_, meeting)| meeting.is_live());
-        let expected = of_live.and_then(|(run, meeting)| run.world.agreed(meeting));
-        let asks_for_more = expected.is_some_and(|expected| came.clients >= expected);
-        if (asks_for_more || came.ago >= PAUSES) && came.unchanged < GOES_ON {
-            return None;
-        }
-        let (gone, missing) = match (of_agents, of_ranks) {
-            (Some(run), _) => {
-                let missing = run.never_came().map(|rank| format!("node {rank}"));
-                (self.with_ends(run.participants()), Names::of(missing))
-            }
-            (None, Some((run, meeting))) if !asks_for_more => {
-                let had_come = |rank: &u32| run.world.holder(meeting, *rank).is_some();
-                let label = |rank| run.rank_label_in(meeting, rank);
-                let absent = || run.world.absent(meeting);
-                let missing = absent().filter(|rank| !had_come(rank));
-                (Names::of_some(absent().filter(had_come), label), Names::of_some(missing, label))
-            }
-            _ => Default::default(),
-        };
-        let of_missing = of_ranks.filter(|_| !missing.is_empty());
-        let silent = of_missing.map(|(run, meeting)| self.may_be_ranks(run, meeting)).unwrap_or_default();
-        let elsewhere = of_missing.map(|(run, meeting)| self.elsewhere(run, meeting)).unwrap_or_default();
-        let passed = run.filter(|_| !missing.is_empty()).map(|run| self.ended_near(run, |_| true));
-        let passed = passed.unwrap_or_default();
-        let connected = if asks_for_more {
-            let connected = Place::Process.have(came.clients, None);
-            format!("{connected}, as many as the others count on, so it counts on more")
-        } else {
-            Place::Process.have(came.clients, expected)
-        };
-        let host_label = self.host_label(host, run);
-        // The others may have waited for longer.
-        let waited = Elapsed(self.now.since(self.store.waits.get(&host)?.since));
-        let text = format!(
-            "{host_label} has waited {waited} until all processes of the job have connected: {connected}"
-        );
-        let look_at = match () {
-            () if asks_for_more => SAME_WORLD_SIZE,
-            () if !elsewhere.is_empty() => OTHER_PORT,
-            () if !gone.is_empty() || !passed.is_empty() => ENDED,
-            () => Code::Waiting.rule().look_at,
-        };
-        let others = waiters.saturating_sub(1);
-        let waits = match others {
-            0 => String::new(),
-            _ => format!("; {} for it", counted(others, "other process waits", "other processes wait")),
-        };
-        let place = if of_agents.is_some() { Place::Node } else { Place::Rank };
-        let title = if silent.is_empty() { "missing" } else { "not published" };
-        let reason = Code::Waiting
-            .says(text)
-            .look_at(look_at)
-            .held(&Names::of([host_label]))
-            .joined(Place::Process, came.clients, expected)
-            .lacks("gone", place, &gone, Presence::Closed)
-            .lacks(title, place, &missing, Presence::NeverSeen)
-            .may_be("connected, and told no rank here", silent)
-            .lacks(
-                "connected and ended without publishing anything",
-                Place::Process,
-                &passed,
-                Presence::Closed,
-            )
-            .and("in another store", &elsewhere);
-        Some(reason.then(&waits))
-    }
-
     /// Ranks that had met make their group again, nobody waits, and some have not come again: who has come
     /// has read their addresses of before.
     fn ranks_not_again(&self) -> Vec<(Option<RunKey>, Finding)> {
@@ -440,22 +240,6 @@ impl Graph<'_> {
             let wrote = meeting.ranks.iter().map(|(&rank, info)| info.wrote(rank));
             let finding = Finding::new(reason, "not again", since).seen(wrote);
             (!absent.is_empty()).then(|| (Some(run.key.clone()), finding))
-        });
-        found.collect()
-    }
-
-    /// Hosts of which nothing else is known: nobody else has come, or several jobs may be theirs.
-    fn hosts_of_no_run(&self) -> Vec<(Option<RunKey>, Finding)> {
-        let is_of_none = |wait: &&Waiting| {
-            self.store.clients.get(&wait.view.conn).is_none_or(|client| client.run.is_none())
-        };
-        let hosts = self.store.waits.values().filter(is_of_none);
-        let hosts = hosts.filter_map(|wait| Some((wait, wait.view.counted?)));
-        let found = hosts.filter_map(|(wait, counted)| {
-            let host = wait.view.conn;
-            let reason = self.counts(None, host, counted, 1)?;
-            let about = format!("those that {host:?} counts");
-            Some((None, Finding::new(reason, about, wait.since).seen([self.evidence(host, wait)])))
         });
         found.collect()
     }
