@@ -122,6 +122,7 @@ impl Jobs {
             processes: OnceCell::new(),
             counted: OnceCell::new(),
             published: OnceCell::new(),
+            everybody: OnceCell::new(),
             idle: RefCell::default(),
         })
     }

@@ -21,6 +21,10 @@ type Processes = HashMap<(IpAddr, u32), Option<ConnId>>;
 
 type PublishedFor<'i> = HashMap<&'i [u8], BTreeMap<ConnId, u32>>;
 
+/// A connection with its address and process id, and the name and the connection by which its process is
+/// known.
+pub(crate) type Process = ((IpAddr, Option<u32>), String, ConnId);
+
 /// The waits of one store with what is needed to follow them.
 pub(crate) struct Graph<'i> {
     pub(crate) store: &'i StoreWatch,
@@ -34,6 +38,7 @@ pub(crate) struct Graph<'i> {
     pub(crate) processes: OnceCell<Processes>,
     pub(crate) counted: OnceCell<CountedRanks>,
     pub(crate) published: OnceCell<PublishedFor<'i>>,
+    pub(crate) everybody: OnceCell<Vec<Process>>,
     /// Connections of processes that others wait for, and that wait for nothing here.
     pub(crate) idle: RefCell<BTreeSet<ConnId>>,
 }
@@ -195,6 +200,17 @@ impl Graph<'_> {
                 published.entry(&**group).or_default().insert(conn, *size);
             }
             published
+        })
+    }
+
+    /// All connections, with the names of their processes.
+    pub(crate) fn everybody(&self) -> &[Process] {
+        self.everybody.get_or_init(|| {
+            let named = self.store.clients.iter().map(|(&conn, client)| {
+                let known = self.member_of(conn, client.process()).unwrap_or(conn);
+                ((client.peer.ip(), client.pid), self.who(known), known)
+            });
+            named.collect()
         })
     }
 

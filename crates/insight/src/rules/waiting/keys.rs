@@ -272,9 +272,8 @@ impl Graph<'_> {
         let waiting = waits.iter().map(|(_, wait)| (wait.view.peer.ip(), wait.view.pid));
         let published = published.into_iter().filter_map(|conn| clients.get(conn).map(process));
         let there: HashSet<_> = waiting.chain(published).collect();
-        let others = clients.iter().filter(|(_, client)| !there.contains(&process(client)));
-        let others = others.map(|(&conn, client)| self.member_of(conn, client.process()).unwrap_or(conn));
-        let others: BTreeMap<String, ConnId> = others.map(|conn| (self.who(conn), conn)).collect();
+        let others = self.everybody().iter().filter(|(process, ..)| !there.contains(process));
+        let others: BTreeMap<&str, ConnId> = others.map(|(_, who, conn)| (who.as_str(), *conn)).collect();
         let ended = self.passed_since(since).map(|Passed { closed, .. }| {
             format!("{} ({})", closed.who, Sighting::at(Presence::Closed, closed.at).says(self.now))
         });
@@ -284,7 +283,7 @@ impl Graph<'_> {
         };
         let others = Names::of_some(others, |(label, conn)| match asks_again(conn) {
             Some(seen) => format!("{label} ({})", seen.says(self.now)),
-            None => self.elsewhere_doing(&label, conn, None),
+            None => self.elsewhere_doing(label, conn, None),
         });
         (Names::of(ended), others)
     }
