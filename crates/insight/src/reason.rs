@@ -213,11 +213,6 @@ impl Reason {
         }
     }
 
-    /// A key is there that differs by a slip from the one that is waited for.
-    pub(crate) fn exists(self, similar: Option<String>) -> Self {
-        self.then(&words::if_some(similar, |key| format!("; `{key}` exists")))
-    }
-
     /// Whether it is a wait: reported only when it has lasted, and again with growing pauses.
     pub(crate) fn is_waiting(&self) -> bool {
         self.hold != Hold::AtOnce

@@ -61,7 +61,7 @@ use rallypoint_protocol::{List, PROBE, Reply, Request};
 use rows::Kept;
 pub use rows::Walk;
 use shared::SharedWaits;
-pub use similar::is_slip;
+pub use similar::{Similar, is_slip};
 #[cfg(any(test, feature = "sim"))]
 pub use slices::KEY_BY_KEY;
 pub use slices::Progress;

@@ -1,17 +1,52 @@
-//! Finds the key that a program may have meant: a key that is there and differs from the awaited key by one
-//! slip of the finger, or only by the prefix of a process group.
+//! Finds a key that tells why another is not there: one that differs from it by one slip of the finger, or
+//! only by the prefix of a process group, which a program may have meant; or one that stands beside it
+//! (`task/1/doing` beside `task/1/done`), which shows how far its writers have got.
 
 use super::Store;
+use rallypoint_protocol::keys::{KeyPattern, classify};
+
+/// A key that is there, and tells something of one that is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Similar {
+    /// It differs by one slip, or by the prefix of a group.
+    Slip(Box<[u8]>),
+    /// The first of those that differ in the last part of their paths only.
+    Beside(Box<[u8]>),
+}
 
 impl Store {
-    /// A key that is there and differs from `key` by one slip or by the prefix of a group. Looks at no more
-    /// names than `looks` allows.
-    pub(super) fn similar_to(&self, key: &[u8], looks: &mut usize) -> Option<Box<[u8]>> {
-        let most = *looks;
-        let mut names = self.keys.iter().take(most).inspect(|_| *looks = looks.saturating_sub(1));
-        let found = names.find(|(_, slot)| slot.is_present() && is_similar(key, slot.key()))?;
-        Some(found.1.key().into())
+    /// A key that is there and is similar to `key`. Looks at no more names than `looks` allows.
+    pub(super) fn similar_to(&self, key: &[u8], looks: &mut usize) -> Option<Similar> {
+        let (most, folder) = (*looks, folder_of(key));
+        let mut beside: Option<&[u8]> = None;
+        for (_, slot) in self.keys.iter().take(most) {
+            *looks = looks.saturating_sub(1);
+            let other = slot.key();
+            if slot.is_present() && is_similar(key, other) {
+                return Some(Similar::Slip(other.into()));
+            }
+            let is_beside = folder.is_some_and(|folder| is_in(folder, other)) && slot.is_present();
+            if is_beside && beside.is_none_or(|first| other < first) {
+                beside = Some(other);
+            }
+        }
+        beside.map(|key| Similar::Beside(key.into()))
     }
+}
+
+/// The path above a program's key, up to the last `/`, if it has one below the prefix of a process group.
+fn folder_of(key: &[u8]) -> Option<&[u8]> {
+    let end = key.iter().rposition(|&byte| byte == b'/')?;
+    let folder = key.get(..=end)?;
+    let own = folder.windows(2).rposition(|two| two == b"//").map_or(0, |at| at.saturating_add(2));
+    folder.get(own..)?.iter().any(u8::is_ascii_alphanumeric).then_some(folder)
+}
+
+/// Whether a program's key is directly in this folder.
+fn is_in(folder: &[u8], key: &[u8]) -> bool {
+    let rest = key.strip_prefix(folder);
+    rest.is_some_and(|rest| !rest.contains(&b'/'))
+        && matches!(classify(key), None | Some(KeyPattern::Unknown))
 }
 
 fn is_similar(a: &[u8], b: &[u8]) -> bool {
@@ -88,6 +123,26 @@ mod tests {
         ];
         for (a, b, expected) in pairs {
             assert_eq!(is_similar(a.as_bytes(), b.as_bytes()), expected, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_beside_those_of_its_folder() {
+        let beside = [
+            ("/task/1/done", "/task/1/doing", true),
+            ("/default_pg/0//ckpt/100/rank2/done", "/default_pg/0//ckpt/100/rank2/error", true),
+            ("/task/1/done", "/task/2/doing", false),
+            ("/task/1/done", "/task/1/sub/doing", false),
+            ("/default_pg/0//done", "/default_pg/0//doing", false),
+            ("/done", "/doing", false),
+        ];
+        for (key, other, expected) in beside {
+            let folder = folder_of(key.as_bytes());
+            assert_eq!(
+                folder.is_some_and(|folder| is_in(folder, other.as_bytes())),
+                expected,
+                "{key} {other}"
+            );
         }
     }
 

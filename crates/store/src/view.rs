@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::counting::Counted;
 use super::deleted::KeyPast;
+use super::similar::Similar;
 use super::waiters::WaitOn;
 use super::{Session, Store};
 use rallypoint_protocol::ids::{ConnId, Timestamp};
@@ -42,9 +43,9 @@ pub struct WaitView {
     /// The missing keys, at most as many as were asked for; for a BARRIER its key. Empty if the waits have so
     /// many keys that a search for the missing ones would take too long.
     pub missing: Vec<WaitedKey>,
-    /// A key that is there and differs from the first missing key by a slip, if that is a program's own key.
-    /// Only from [`Store::long_waits`].
-    pub similar: Option<WaitedKey>,
+    /// A key that is there and is similar to the first missing key, if that is a program's own. Only from
+    /// [`Store::long_waits`].
+    pub similar: Option<Similar>,
     /// The past of the first missing key. Only from [`Store::long_waits`].
     pub past: KeyPast,
     /// How many have arrived where `NAME/last_member` is waited for: `NAME/num_members` counts them. Only
@@ -141,7 +142,7 @@ impl Store {
     /// key, and how many have arrived if it ends a barrier.
     fn add_similar(&self, waits: &mut [WaitView]) {
         let mut looks = Self::MOST_SIMILAR_LOOKS;
-        let mut known: HashMap<WaitedKey, (Option<WaitedKey>, KeyPast)> = HashMap::new();
+        let mut known: HashMap<WaitedKey, (Option<Similar>, KeyPast)> = HashMap::new();
         for wait in waits.iter_mut().filter(|wait| wait.barrier_size.is_none() && wait.counted.is_none()) {
             let Some(key) = wait.missing.first() else { continue };
             if matches!(classify(key), None | Some(KeyPattern::Unknown)) {

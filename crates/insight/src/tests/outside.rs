@@ -76,6 +76,9 @@ says not there: process 801 at 10.0.0.1 (connected, waits for `/done`)
 come 1 801; come 2 802; add 2 arrived; ask 2 /other
 20x ask 1 /done; get 1 arrived; pass 0.1
 set 2 /done; ask 1 /done; get 1 /done; pass 6; quiet
+= what stands beside a key that is waited for is told
+come 1 801; set 1 /task/1/doing; come 2 802; wait 2 /task/1/done; pass 6
+says `/task/1/done`, which nobody has written; beside it there is `/task/1/doing`
 = who had a lock has ended and others try to take it
 for 1..4: come % 800+%; lock % download
 30x lock 2,3 download; pass 0.2

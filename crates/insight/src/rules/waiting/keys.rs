@@ -15,7 +15,7 @@ use rallypoint_protocol::keys::{
     BARRIER, KeyPattern, address_of, below_own_prefix, classify, is_asked_for, own_member, published_by,
     store_barrier, wanted,
 };
-use rallypoint_store::{KeyPast, Polled};
+use rallypoint_store::{KeyPast, Polled, Similar};
 
 /// Why a key of a program is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,14 +56,14 @@ const SAME_PREFIX: &str = "if these are processes of one job, give them all the 
                            make their groups in the same order; else look for processes that have not \
                            reached this call, or have ended";
 
-fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: Option<String>) -> Reason {
+fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: Option<&Similar>) -> Reason {
     let waits = have_waited(who.count());
     let look_at = match absence {
         Absence::WriterGone(_) => {
             "look at the log of the process that publishes it; a process publishes once, and again only when \
              it is started anew"
         }
-        _ if similar.is_some() => SLIP,
+        _ if matches!(similar, Some(Similar::Slip(_))) => SLIP,
         Absence::Reset(_) => RESET,
         Absence::Held => {
             "if that is a lock: look at the process that has it, and, where that has ended, take the key away"
@@ -74,7 +74,10 @@ fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: O
         .says(format!("{who} {waits} {waited} for `{key}`, {absence}"))
         .look_at(look_at)
         .held(who)
-        .exists(similar)
+        .then(&if_some(similar, |similar| match similar {
+            Similar::Slip(key) => format!("; `{}` exists", ShownKey(key)),
+            Similar::Beside(key) => format!("; beside it there is `{}`", ShownKey(key)),
+        }))
 }
 
 /// The barrier that is waited at with this key: a BARRIER, that of torch before 2.1, which polls its counter,
@@ -243,7 +246,6 @@ impl Graph<'_> {
             in_group(&what, &who, waited, &ended, &others)
         } else {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
-            let similar = similar.map(|key| ShownKey(key).to_string());
             let gone = publisher.and_then(|name| self.store.publishers.get(name)?.gone);
             let gone = gone.map(|at| Absence::WriterGone(Elapsed(self.now.since(at))));
             let absence = gone.unwrap_or_else(|| match found {
