@@ -2,6 +2,8 @@
 //! only by the prefix of a process group, which a program may have meant; or one that stands beside it
 //! (`task/1/doing` beside `task/1/done`), which shows how far its writers have got.
 
+use std::collections::BTreeSet;
+
 use super::Store;
 use rallypoint_protocol::keys::{KeyPattern, classify};
 
@@ -10,27 +12,30 @@ use rallypoint_protocol::keys::{KeyPattern, classify};
 pub enum Similar {
     /// It differs by one slip, or by the prefix of a group.
     Slip(Box<[u8]>),
-    /// The first of those that differ in the last part of their paths only.
-    Beside(Box<[u8]>),
+    /// The first few of those that differ in the last part of their paths only.
+    Beside(Vec<Box<[u8]>>),
 }
 
 impl Store {
     /// A key that is there and is similar to `key`. Looks at no more names than `looks` allows.
     pub(super) fn similar_to(&self, key: &[u8], looks: &mut usize) -> Option<Similar> {
+        const FEW: usize = 3;
         let (most, folder) = (*looks, folder_of(key));
-        let mut beside: Option<&[u8]> = None;
+        let mut beside: BTreeSet<&[u8]> = BTreeSet::new();
         for (_, slot) in self.keys.iter().take(most) {
             *looks = looks.saturating_sub(1);
             let other = slot.key();
             if slot.is_present() && is_similar(key, other) {
                 return Some(Similar::Slip(other.into()));
             }
-            let is_beside = folder.is_some_and(|folder| is_in(folder, other)) && slot.is_present();
-            if is_beside && beside.is_none_or(|first| other < first) {
-                beside = Some(other);
+            if folder.is_some_and(|folder| is_in(folder, other)) && slot.is_present() {
+                beside.insert(other);
+                if beside.len() > FEW {
+                    beside.pop_last();
+                }
             }
         }
-        beside.map(|key| Similar::Beside(key.into()))
+        (!beside.is_empty()).then(|| Similar::Beside(beside.into_iter().map(Box::from).collect()))
     }
 }
 

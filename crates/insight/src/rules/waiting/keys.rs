@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter};
 use crate::facts::{Client, Meeting, Passed, Poll, RunKey, TrackedRun, Waiting, process};
 use crate::identity::processes::Graph;
 use crate::reason::{
-    Code, Finding, Names, Presence, RESET, Reason, SAME_GROUP, SLIP, Sighting, Waits, has, have_waited,
+    Code, Finding, Names, Presence, RESET, Reason, SAME_GROUP, SLIP, Sighting, Waits, are, has, have_waited,
     if_some,
 };
 use crate::rules::waiting::{NOT_REACHED, in_group};
@@ -76,7 +76,10 @@ fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: O
         .held(who)
         .then(&if_some(similar, |similar| match similar {
             Similar::Slip(key) => format!("; `{}` exists", ShownKey(key)),
-            Similar::Beside(key) => format!("; beside it there is `{}`", ShownKey(key)),
+            Similar::Beside(keys) => {
+                let keys = Names::of_some(keys, |key| format!("`{}`", ShownKey(key)));
+                format!("; beside it there {} {keys}", are(keys.count()))
+            }
         }))
 }
 
