@@ -63,7 +63,8 @@ fn read(path: &Path) -> std::io::Result<String> {
     }
 }
 
-/// Reads the scripts, too, that a script names and that are where it would find them.
+/// Reads the scripts, too, that a script or a manifest names and that lie in its repository as it names them: an
+/// image is made of that, as a rule.
 fn read_scripts_of(files: &mut Files) {
     const MOST: usize = 64;
     let here = std::env::current_dir().unwrap_or_default();
@@ -74,7 +75,7 @@ fn read_scripts_of(files: &mut Files) {
         next = next.saturating_add(1);
         let file = Path::new(file);
         let is_script = text.starts_with("#!") || has_ending(file, &SCRIPTS) || has_ending(file, &BATCH);
-        if !is_script {
+        if !is_script && !text.contains("apiVersion") {
             continue;
         }
         let folders = folders_of(file);
@@ -92,11 +93,14 @@ fn read_scripts_of(files: &mut Files) {
     }
 }
 
-/// The scripts that a script names: of `${DIR}/run.sh`, whose folder may be its own, the last part.
+/// The scripts that a text names: of `${DIR}/run.sh`, whose folder may be its own, the last part.
 fn scripts_in(text: &str) -> BTreeSet<&str> {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
     let ends = |c: char| c.is_whitespace() || "\"'=;()|&<>`".contains(c);
-    let words = lines.flat_map(|line| line.split(ends));
+    // As in a list of YAML: `[bash, run.sh]`.
+    let of_list = |c: char| "[],".contains(c);
+    let words = lines.flat_map(|line| line.split(ends)).map(|word| word.trim_end_matches('}'));
+    let words = words.map(|word| word.trim_matches(of_list));
     let words = words.map(|word| match word.rsplit_once('$') {
         Some((_, behind)) => behind.split_once('/').map_or("", |(_, rest)| rest),
         None => word,

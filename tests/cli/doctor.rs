@@ -450,3 +450,34 @@ fn exit_codes_of_kep_3416() {
     serve.args(["serve", "--bogus"]).env_clear().envs([env]);
     assert_eq!(serve.output().expect("the binary starts").status.code(), Some(2), "another command");
 }
+
+/// An image is made of the repository in which its manifest lies, and one job may be in several files.
+#[test]
+fn a_script_and_a_service_that_lie_beside_a_manifest_are_known() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("written");
+    std::fs::create_dir_all(folder.path().join("scripts")).expect("a folder");
+    write(
+        "scripts/train.sh",
+        "torchrun --nnodes=4 --node-rank=$JOB_COMPLETION_INDEX --master-addr=head train.py\n",
+    );
+    write(
+        "job.yaml",
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: train}\nspec:\n  completions: 2\n  parallelism: 2\n  \
+         completionMode: Indexed\n  template:\n    spec:\n      restartPolicy: Never\n      containers:\n      - \
+         {name: t, image: i, command: [bash, scripts/train.sh]}\n",
+    );
+    let path = folder.path().join("job.yaml");
+    let said = || {
+        let shown = doctor(&["--manifest", path.to_str().expect("a path")], &[]).stdout;
+        String::from_utf8(shown).expect("text")
+    };
+    let alone = said();
+    assert!(
+        alone.contains("FAIL node-count") && alone.contains("`head` (--master-addr) is no Service"),
+        "{alone}"
+    );
+    write("head.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: head}\nspec: {selector: {a: b}}\n");
+    let beside = said();
+    assert!(beside.contains("FAIL node-count") && !beside.contains("is no Service"), "{beside}");
+}
