@@ -9,6 +9,9 @@ use rallypoint_doctor::{Check, SCRIPTS, check_manifests, of_jobs};
 /// Manifests, and scripts that start jobs.
 const ENDINGS: [&str; 5] = ["yaml", "yml", "json", "sbatch", "slurm"];
 
+/// A file brings no more than so many others.
+const MOST_NAMED: usize = 64;
+
 /// How manifests end.
 const MANIFESTS: [&str; 3] = ["yaml", "yml", "json"];
 
@@ -35,17 +38,24 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<(Files, Vec<Check>)> {
         beside.extend(if path.is_dir() { Files::new() } else { beside_file(path) });
     }
     read_scripts_of(&mut files);
+    for (file, text) in &files {
+        // A script may name a configuration of its launcher.
+        let folders = folders_of(Path::new(file));
+        let named = named_in(text, &MANIFESTS[..2]).into_iter().filter_map(|name| found_in(&folders, name));
+        beside.extend(
+            named.take(MOST_NAMED).filter_map(|path| Some((path.display().to_string(), read(&path).ok()?))),
+        );
+    }
     let checks = check_manifests(&files, &beside);
     Ok((files, checks))
 }
 
 /// The manifests in the folder of a file: one of them may have a Service that the file names.
 fn beside_file(file: &Path) -> Files {
-    const MOST: usize = 64;
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_manifest = |path: &PathBuf| has_ending(path, &MANIFESTS) && path != file && is_short_file(path);
-    let texts = entries.filter(is_manifest).take(MOST);
+    let texts = entries.filter(is_manifest).take(MOST_NAMED);
     texts.filter_map(|path| Some((path.display().to_string(), read(&path).ok()?))).collect()
 }
 
@@ -66,7 +76,6 @@ fn read(path: &Path) -> std::io::Result<String> {
 /// Reads the scripts, too, that a script or a manifest names and that lie in its repository as it names them: an
 /// image is made of that, as a rule.
 fn read_scripts_of(files: &mut Files) {
-    const MOST: usize = 64;
     let here = std::env::current_dir().unwrap_or_default();
     let mut known: BTreeSet<PathBuf> =
         files.iter().filter_map(|(file, _)| std::path::absolute(file).ok()).collect();
@@ -79,11 +88,9 @@ fn read_scripts_of(files: &mut Files) {
             continue;
         }
         let folders = folders_of(file);
-        let found = scripts_in(text).into_iter().filter_map(|name| {
-            folders.iter().map(|folder| folder.join(name)).find(|path| is_short_file(path))
-        });
+        let found = named_in(text, &SCRIPTS).into_iter().filter_map(|name| found_in(&folders, name));
         for path in found.collect::<Vec<_>>() {
-            if files.len() < MOST
+            if files.len() < MOST_NAMED
                 && known.insert(path.clone())
                 && let Ok(text) = read(&path)
             {
@@ -93,8 +100,13 @@ fn read_scripts_of(files: &mut Files) {
     }
 }
 
-/// The scripts that a text names: of `${DIR}/run.sh`, whose folder may be its own, the last part.
-fn scripts_in(text: &str) -> BTreeSet<&str> {
+/// Where a file of this name lies, if it does.
+fn found_in(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
+    folders.iter().map(|folder| folder.join(name)).find(|path| is_short_file(path))
+}
+
+/// The files of these kinds that a text names: of `${DIR}/run.sh`, whose folder may be its own, the last part.
+fn named_in<'t>(text: &'t str, endings: &[&str]) -> BTreeSet<&'t str> {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
     let ends = |c: char| c.is_whitespace() || "\"'=;()|&<>`".contains(c);
     // As in a list of YAML: `[bash, run.sh]`.
@@ -105,7 +117,7 @@ fn scripts_in(text: &str) -> BTreeSet<&str> {
         Some((_, behind)) => behind.split_once('/').map_or("", |(_, rest)| rest),
         None => word,
     });
-    words.filter(|word| has_ending(Path::new(word), &SCRIPTS) && !word.starts_with('/')).collect()
+    words.filter(|word| has_ending(Path::new(word), endings) && !word.starts_with('/')).collect()
 }
 
 /// Where a script may be started: its folder, and those above it in its repository.

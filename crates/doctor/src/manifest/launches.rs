@@ -5,8 +5,10 @@ use std::rc::Rc;
 
 use super::container::Container;
 use super::launch::{Launch, Told, Tool};
+use super::objects::scalar;
 use rallypoint_node::launch::{Backend, Torchrun};
 use rallypoint_shell::{Command, Part, Text, basename};
+use serde_json::Value;
 
 /// The launches of a container.
 pub(crate) fn of(container: &Container) -> Vec<Launch> {
@@ -177,6 +179,34 @@ pub(crate) fn accelerate(command: &Command, at: usize) -> Option<Launch> {
         backend: backend(flag(words, &["rdzv-backend"])),
         ..empty(Tool::Accelerate, command, at)
     })
+}
+
+/// The configuration of accelerate that a launch names.
+pub(crate) fn configuration(launch: &Launch) -> Option<String> {
+    let told = flag(&launch.command.words, &["config-file"]).filter(|_| launch.tool == Tool::Accelerate)?;
+    told.text.literal().map(str::to_owned)
+}
+
+/// Takes from a configuration of accelerate what no flag says.
+pub(crate) fn configure(launch: &mut Launch, told: &Value) {
+    let said = |name: &str| {
+        let value = told.get(name).and_then(scalar)?;
+        Some(Told { text: Text::known(value), by: format!("{name} of --config_file") })
+    };
+    let number = |told: &Option<Told>| told.as_ref()?.text.literal()?.parse::<u64>().ok();
+    let words = &launch.command.words;
+    launch.nodes = launch.nodes.take().or_else(|| said("num_machines"));
+    launch.node_rank = launch.node_rank.take().or_else(|| said("machine_rank"));
+    launch.host = launch.host.take().or_else(|| said("main_process_ip"));
+    launch.port = launch.port.take().or_else(|| said("main_process_port"));
+    if launch.backend == Backend::Static && flag(words, &["rdzv-backend"]).is_none() {
+        launch.backend = backend(said("rdzv_backend"));
+    }
+    let processes = flag(words, &["num-processes"]).or_else(|| said("num_processes"));
+    let each = number(&processes).zip(number(&launch.nodes)).and_then(|(all, nodes)| all.checked_div(nodes));
+    launch.processes =
+        processes.zip(each).map(|(told, each)| Told { text: Text::known(each.to_string()), ..told });
+    (launch.is_configured, launch.is_told_elsewhere) = (false, false);
 }
 
 fn deepspeed(command: &Command, at: usize) -> Option<Launch> {

@@ -39,7 +39,33 @@ use meeting::Call;
 use objects::Object;
 use pods::Pods;
 use rallypoint_node::makers::Maker;
-use rallypoint_shell::Text;
+use serde_json::Value;
+
+/// What files have that were not given: those in the folder of one that was, or that a script names.
+#[derive(Default)]
+struct Beside {
+    /// The names of their Services.
+    services: BTreeSet<String>,
+    /// Configurations of accelerate, by their paths.
+    configurations: Vec<(String, Value)>,
+}
+
+impl Beside {
+    fn of(files: &[(String, String)]) -> Self {
+        let objects = objects::read(files, &mut Vec::new()).into_iter();
+        let services = objects.filter(|it| it.kind == "Service").map(|service| service.name).collect();
+        let configurations = files.iter().filter(|(_, text)| text.contains("compute_environment:"));
+        let read = |(file, text): &(String, String)| Some((file.clone(), objects::parse(text).ok()?.0));
+        Self { services, configurations: configurations.filter_map(read).collect() }
+    }
+
+    /// The configuration at a path, as a script says it.
+    fn configuration(&self, path: &str) -> Option<&Value> {
+        let path = path.trim_start_matches(['.', '/']);
+        let is_it = |file: &str| file == path || file.ends_with(&format!("/{path}"));
+        self.configurations.iter().find(|(file, _)| is_it(file)).map(|(_, value)| value)
+    }
+}
 
 /// Everything in the files, in one reading of their scripts.
 #[derive(Clone)]
@@ -49,8 +75,8 @@ pub(crate) struct Manifests {
     pods: Vec<Pods>,
     /// The number of the job of each template.
     jobs: Vec<usize>,
-    /// The Services of other files in their folder.
-    beside: Rc<BTreeSet<String>>,
+    /// What other files have that were not given.
+    beside: Rc<Beside>,
     /// What was found while the files were read.
     unreadable: Vec<Check>,
     /// How many readings of their scripts there are, by the branches that they take.
@@ -62,8 +88,7 @@ impl Manifests {
     fn parse(files: &[(String, String)], beside: &[(String, String)]) -> Self {
         let mut unreadable = Vec::new();
         let objects = objects::read(files, &mut unreadable).into();
-        let services = objects::read(beside, &mut Vec::new()).into_iter().filter(|it| it.kind == "Service");
-        let beside = Rc::new(services.map(|service| service.name).collect());
+        let beside = Rc::new(Beside::of(beside));
         let files = files.iter().map(|(file, _)| file.clone()).collect();
         Self { files, objects, pods: Vec::new(), jobs: Vec::new(), beside, unreadable, ways: 1 }
     }
@@ -79,6 +104,13 @@ impl Manifests {
             } else {
                 let made = pods::of(object, &self.objects).into_iter();
                 read.pods.extend(made.flat_map(|pods| pods.read(&self.objects, choice)));
+            }
+        }
+        let launches = read.pods.iter_mut().flat_map(|pods| &mut pods.containers);
+        for launch in launches.flat_map(|container| &mut container.launches) {
+            let told = launches::configuration(launch).and_then(|path| self.beside.configuration(&path));
+            if let Some(told) = told {
+                launches::configure(launch, told);
             }
         }
         let of_containers = read.pods.iter().flat_map(|pods| &pods.containers).map(|own| own.ways);
@@ -102,8 +134,8 @@ impl Manifests {
     }
 
     /// Whether a file that was not given, in the folder of one that was, has the Service of this name.
-    fn is_beside(&self, host: &Text) -> bool {
-        self.beside.contains(host.to_string().split('.').next().unwrap_or_default())
+    fn is_beside(&self, host: &str) -> bool {
+        self.beside.services.contains(host.split('.').next().unwrap_or_default())
     }
 
     /// The pods of an object, by its number.
@@ -172,7 +204,7 @@ impl Manifests {
 const READINGS: usize = 16;
 
 /// Checks all files of a job together. Each file is a name and a text. Of those `beside` them only the names
-/// of their Services are read.
+/// of their Services, and configurations of accelerate, are read.
 pub fn check_manifests(files: &[(String, String)], beside: &[(String, String)]) -> Vec<Check> {
     let parsed = Manifests::parse(files, beside);
     let mut readings = vec![parsed.reading(0)];

@@ -225,7 +225,18 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
             let inner = Surroundings { variables, open: true, file: &file, here: &here, choice };
             let Reading { commands, unread, ways, is_by_pod, .. } =
                 shell::started(&words, command.conditional, &private, inner);
-            with_launches(Container { commands, unread, ways, is_by_pod, ..begin() })
+            let read = with_launches(Container { commands, unread, ways, is_by_pod, ..begin() });
+            // A script that is handed a launcher starts that, in a container for example.
+            let handed = words.iter().position(|word| launches::is_launcher(&word.to_string()));
+            let handed =
+                handed.filter(|_| read.launches.is_empty() && shell::is_script(&words[0].to_string()));
+            match handed.and_then(|at| words.get(at..)) {
+                Some(words) => {
+                    let started = Command { words: words.to_vec(), ..command.clone() };
+                    with_launches(Container { commands: vec![started], unread: Vec::new(), ..read })
+                }
+                None => read,
+            }
         };
         let once = |command: &Command| if system.is_some() { once(command) } else { command.clone() };
         let here = || with_launches(Container { commands: vec![once(command)], ..begin() });

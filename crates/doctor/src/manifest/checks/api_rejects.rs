@@ -12,7 +12,7 @@ pub(super) const RULE: Rule = Rule {
            Service with several ports and no names for them; a label with a blank or a `/` in its value; \
            `apiVersion: v1` of a Job or RayCluster; an Indexed Job without `completions`; a StatefulSet with \
            `restartPolicy: OnFailure`, a Job without; a Deployment whose selector is not for its pods; a \
-           PyTorchJob with two Masters, or without a container `pytorch`; a TrainJob that sets `PET_*`; a \
+           PyTorchJob with two Masters, or without a container `pytorch`; a TrainJob that sets `PET_*`; an exported object with its `resourceVersion`; a \
            `minAvailable` above the pods of a Volcano job; a RayJob with `ttlSecondsAfterFinished` and no \
            `shutdownAfterJobFinishes`; by the published schemas: `value: 8` in `env` without quotes, a \
            volume without a name, `imagePullPolicy: always`, `backoffLimit` in the spec of a PyTorchJob, \
@@ -27,10 +27,11 @@ pub(super) const RULE: Rule = Rule {
             by_kind.into_iter().chain(paths).chain(of_template(pods)).collect::<Vec<_>>()
         };
         let of_object = |object: &Object| {
+            let makes_pods = manifests.of_object(object.number).next().is_some();
             let of_ray = ray_job(object).or_else(|| runtime_env(object));
             let of_ray = of_ray.or_else(|| version(object)).or_else(|| replica_policy(object));
             let of_any = || ports(object).or_else(|| label(object)).filter(|_| !object.has_blanks);
-            of_ray.or_else(of_any)
+            of_ray.or_else(of_any).or_else(|| exported(object).filter(|_| makes_pods))
         };
         let found = names(manifests).into_iter().chain(manifests.pods.iter().flat_map(of_pods));
         let found = found.chain(manifests.objects.iter().filter_map(of_object));
@@ -100,6 +101,14 @@ fn of_template(pods: &Pods) -> Option<Check> {
         let remedy = format!("limits: {{{device}: {wanted}}}, which is enough by itself");
         Some(Check::fail(evidence, remedy).at(pods.at(&container.at("resources"))))
     })
+}
+
+/// An object as a cluster shows it: a new one may not have a version yet.
+fn exported(object: &Object) -> Option<Check> {
+    object.value.pointer("/metadata/resourceVersion")?;
+    let evidence =
+        "`resourceVersion` is what the API server gives to an object: it refuses a new one with it";
+    Some(Check::fail(evidence, "take it and `uid` out").at(object.place("metadata.resourceVersion")))
 }
 
 /// A kind of Kubernetes' own in another group or version than its, one of an operator's without a group, or

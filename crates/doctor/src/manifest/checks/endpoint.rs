@@ -103,7 +103,7 @@ fn of_one(call: &Call<'_>, Told { text, by }: &Told, target: Target<'_>) -> Opti
         Target::Absent
             if matches!(launch.backend, Backend::Other(_))
                 || text.to_string().contains("rallypoint")
-                || manifests.is_beside(text) =>
+                || manifests.is_beside(&text.to_string()) =>
         {
             return None;
         }
@@ -161,7 +161,7 @@ fn of_ray(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<C
     }
     let (tell, what): (fn(String, String) -> Check, _) = match resolve(&host, pods, manifests) {
         Target::Nothing(why) => (Check::fail, format!("names nothing: {why}")),
-        Target::Absent if !manifests.is_beside(&host) => {
+        Target::Absent if !manifests.is_beside(&host.to_string()) => {
             (Check::warn, "is no Service of these files, and no pod has this name for others".into())
         }
         _ => return None,

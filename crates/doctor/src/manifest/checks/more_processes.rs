@@ -20,6 +20,10 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let Call { launch, container, .. } = call;
     let place = if call.pods.are_tasks() { "on a node" } else { "in a pod" };
     let (each, by) = of_a_node(call)?;
+    if each == 0 {
+        let evidence = format!("fewer processes than nodes ({by}): it counts those of all nodes");
+        return Some(Check::fail(evidence, "the number of all nodes' GPUs").at(call.at("command")));
+    }
     if container.gpus_are_blank() {
         let evidence =
             format!("{each} processes in a pod ({by}), but the number of GPUs is empty: it has none");
@@ -51,7 +55,10 @@ fn find(call: &Call<'_>) -> Option<Check> {
     };
     let is_only = call.manifests.all_calls().filter(is_beside).count() == 1
         && call.pods.step.size.tasks <= call.pods.step.size.nodes;
-    let are_idle = each < gpus && !matches!(launch.tool, Tool::DeepSpeed | Tool::Lightning | Tool::Other);
+    // Each may have several, as parts of its model.
+    let are_idle = (each == 1 && gpus > 1 || gpus.checked_rem(each) > Some(0))
+        && each < gpus
+        && !matches!(launch.tool, Tool::DeepSpeed | Tool::Lightning | Tool::Other);
     (are_idle && is_only && said.is_some() == visible.is_some())
         .then(|| Check::warn(evidence, remedy).at(call.at("command")))
 }

@@ -44,7 +44,8 @@ fn find(manifests: &Manifests, found: &[Check]) -> Vec<Check> {
         let understood = manifests.objects.iter().any(|object| {
             let of_names = matches!(object.kind.as_str(), "Service" | "NetworkPolicy" | "ConfigMap");
             object.file == *file
-                && (of_names && manifests.files.len() > 1
+                && (object.is_called()
+                    || of_names && manifests.files.len() > 1
                     || manifests.of_object(object.number).next().is_some())
         });
         if !understood && !said && (manifests.files.len() == 1 || manifests.pods.is_empty()) {

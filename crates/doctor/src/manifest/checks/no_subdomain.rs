@@ -18,6 +18,7 @@ fn find(manifests: &Manifests, pods: &Pods) -> Option<Check> {
     }
     let Some(subdomain) = &pods.subdomain else { return without(pods) };
     match manifests.service(subdomain, pods) {
+        None if manifests.is_beside(subdomain) => None,
         None => {
             let evidence = format!(
                 "the subdomain `{subdomain}` needs a headless Service of that name; it is not in these files"

@@ -39,7 +39,7 @@ fn unfilled(text: &str) -> Option<Check> {
     Some(Check::fail(evidence, remedy))
 }
 
-/// The nodes that the job is to have are more than it may have. Ranges are not counted.
+/// The nodes that the job is to have are more than it may have.
 fn named(text: &str) -> Option<Check> {
     let value = |names: [&str; 2]| {
         text.lines().filter_map(|line| line.strip_prefix("#SBATCH")).find_map(|line| {
@@ -48,12 +48,33 @@ fn named(text: &str) -> Option<Check> {
         })
     };
     let (list, nodes) = (value(["--nodelist", "-w"])?, value(["--nodes", "-N"])?);
-    let (all, most) = (list.split(',').count(), nodes.parse::<usize>().ok()?);
-    (all > most && !list.contains('[')).then(|| {
+    let (all, most) = (hosts_of(list), nodes.parse::<usize>().ok()?);
+    (all > most).then(|| {
         let evidence =
             format!("--nodelist={list} names {all} nodes, and --nodes={most}: sbatch rejects that");
         Check::fail(evidence, format!("--nodes={all}, or fewer names"))
     })
+}
+
+/// How many hosts a list names: `gpu[01-04,07],login`.
+fn hosts_of(list: &str) -> usize {
+    let numbers = |range: &str| match range.split_once('-') {
+        Some((first, last)) => {
+            let [first, last] = [first, last].map(|number| number.parse::<usize>().unwrap_or_default());
+            last.saturating_sub(first).saturating_add(1)
+        }
+        None => 1,
+    };
+    let mut is_inside = false;
+    let items = list.split(|c: char| {
+        is_inside = (is_inside || c == '[') && c != ']';
+        c == ',' && !is_inside
+    });
+    let hosts = items.map(|item| match item.split_once('[') {
+        Some((_, ranges)) => ranges.trim_end_matches(']').split(',').map(numbers).sum(),
+        None => 1,
+    });
+    hosts.fold(0, usize::saturating_add)
 }
 
 /// A file is looked for beside the script, and slurmd runs a copy of that.
