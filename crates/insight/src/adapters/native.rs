@@ -25,7 +25,8 @@ impl TrackedRun {
         let survivors = starts::survivors(self, &fact, at);
         let Fact { round, what, signs } = &fact;
         if let What::Broken { why, left, .. } = what {
-            let (how, lost) = (why.said_later(signs), if *why == Why::Lost { count(signs.len()) } else { 0 });
+            let (how, lost) =
+                (why.says(signs, false), if *why == Why::Lost { count(signs.len()) } else { 0 });
             self.life.over = Some(Over { round: *round, at, how, lost, left: *left });
         }
         Finding::told(&fact, survivors, at)

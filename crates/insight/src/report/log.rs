@@ -110,8 +110,6 @@ pub(crate) struct ExplanationLog {
     epoch: Epoch,
     entries: BTreeMap<Topic, Entry>,
     next_id: u64,
-    /// Explanations that did not fit.
-    pub(crate) lost: u64,
 }
 
 impl ExplanationLog {
@@ -121,7 +119,7 @@ impl ExplanationLog {
     const LONGEST_PAUSE: Duration = Duration::from_mins(10);
 
     pub(crate) fn new(explain_after: Duration, epoch: Epoch) -> Self {
-        Self { explain_after, epoch, entries: BTreeMap::new(), next_id: 1, lost: 0 }
+        Self { explain_after, epoch, entries: BTreeMap::new(), next_id: 1 }
     }
 
     /// Something that has happened.
@@ -148,7 +146,6 @@ impl ExplanationLog {
         until: Option<Timestamp>,
     ) -> Option<Entry> {
         if self.entries.len() >= Self::MOST && !self.entries.contains_key(topic) {
-            self.lost = self.lost.saturating_add(1);
             return None;
         }
         let id = self.next_id;
@@ -172,8 +169,7 @@ impl ExplanationLog {
             (entry.reason, entry.evidence, entry.subject) = (finding.reason, finding.evidence, subject);
             return;
         }
-        let lasts = if reason.is_waiting() { reason.hold.lasts(self.explain_after) } else { Duration::ZERO };
-        let next = *since + lasts;
+        let next = *since + reason.hold.lasts(self.explain_after);
         if let Some(entry) = self.entry(&topic, subject, finding, next, None) {
             self.entries.insert(topic, entry);
         }
