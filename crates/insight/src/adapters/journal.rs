@@ -73,12 +73,12 @@ impl TrackedRun {
             earlier(&mut self.state_since, past.state_since);
         }
         if self.round.number == past.round {
-            let is_told = self.told.start == self.round.started;
+            let is_told = self.told_start == self.round.started;
             earlier_if(&mut self.round.started, past.started);
             earlier_if(&mut self.round.completed, past.completed);
             earlier_if(&mut self.world.shown_mut().met, past.met);
             if is_told {
-                self.told.start = self.round.started;
+                self.told_start = self.round.started;
             }
         }
         let since = std::mem::take(&mut self.timeline);

@@ -64,7 +64,7 @@ impl TrackedRun {
             self.restart(0);
         }
         let read = rendezvous_state::read(value);
-        let is_known = std::mem::replace(&mut self.told.unreadable, read.is_err());
+        let is_known = std::mem::replace(&mut self.is_unreadable, read.is_err());
         match read {
             Ok(None) => self.touch(),
             Ok(Some(state)) => self.fold_state(&state, conn, wrote, plan, room),
@@ -105,9 +105,9 @@ impl TrackedRun {
     pub(crate) fn part_written(&mut self, part: RendezvousPart, conn: ConnId, value: &[u8], at: Timestamp) {
         let text = || ShownKey(value).to_string();
         match part {
-            RendezvousPart::MasterAddr => self.life.master.host = Some(text()),
+            RendezvousPart::MasterAddr => self.life.master_addr = Some(text()),
             RendezvousPart::MasterPort => {
-                self.life.master.port = Some(text());
+                self.life.master_port = Some(text());
                 self.life.workers_placed = false;
             }
             RendezvousPart::RoleInfo(rank) => {

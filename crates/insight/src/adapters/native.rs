@@ -5,9 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::facts::Absent as AbsentNode;
-use crate::facts::{
-    Agent, AtExit, MISSING_SHOWN, Membership, Native, NodeId, Over, Spare, TrackedNode, TrackedRun,
-};
+use crate::facts::{Agent, MISSING_SHOWN, Membership, Native, NodeId, Over, Spare, TrackedNode, TrackedRun};
 use crate::reason::{Evidence, Finding, Presence, has};
 use crate::rules::starts;
 use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, RunState, Seen};
@@ -58,7 +56,7 @@ impl TrackedRun {
         let round = round.max(1);
         if round != self.round.number {
             let at_exit = self.participants().filter(|node| node.finished && node.gone.is_none());
-            let at_exit: Vec<_> = at_exit.filter_map(|node| Some((node.conn?, AtExit::of(node)))).collect();
+            let at_exit: Vec<_> = at_exit.filter_map(|node| Some((node.conn?, node.clone()))).collect();
             self.life.at_earlier_exit.extend(at_exit);
             for node in &mut self.life.nodes {
                 node.finished = false;
@@ -101,8 +99,8 @@ impl TrackedRun {
         self.fold_native_nodes(snapshot, forms, &names);
         let (mut on_their_way, mut finished, mut to_come) = (0, 0, 0);
         if forms {
-            let at_exit: HashSet<&str> =
-                self.life.at_earlier_exit.values().map(|node| node.node.as_str()).collect();
+            let at_exit: HashSet<String> =
+                self.life.at_earlier_exit.values().map(TrackedNode::node_id).collect();
             let is_at_exit =
                 |node: &NodeSnapshot| is_on_its_way(node) && at_exit.contains(node.node.as_str());
             on_their_way =
@@ -268,12 +266,6 @@ impl TrackedRun {
     /// The node that waits with this connection at the exit barrier of a round that was given up.
     pub(crate) fn at_earlier_exit(&self, conn: ConnId) -> Option<&str> {
         self.life.at_earlier_exit.get(&conn).map(|node| node.name.as_str())
-    }
-}
-
-impl AtExit {
-    fn of(node: &TrackedNode) -> Self {
-        Self { node: node.node_id(), name: node.told() }
     }
 }
 

@@ -119,12 +119,12 @@ impl TrackedRun {
     /// The line that begins a round, once there is something to say.
     fn tell_start(&mut self, expected: Option<Expected>, now: Timestamp) {
         let Some(started) = self.round.started else { return };
-        if self.told.start == Some(started) || now.since(started) < Duration::from_millis(100) {
+        if self.told_start == Some(started) || now.since(started) < Duration::from_millis(100) {
             return;
         }
         if self.round.completed.is_some() || self.world.shown().first_met.is_some() {
             // The line about its completion says everything, or the run goes on.
-            self.told.start = Some(started);
+            self.told_start = Some(started);
             return;
         }
         let first = if self.has_agents() {
@@ -134,7 +134,7 @@ impl TrackedRun {
             first.map(|(&rank, info)| info.label(rank))
         };
         let Some(who) = first else { return };
-        self.told.start = Some(started);
+        self.told_start = Some(started);
         let ended = self.first_ended(started).filter(|_| self.has_agents() && self.round.number > 0);
         // Agents end their ranks when nodes wait to be taken in.
         let was_ended = |at: Timestamp| self.life.awaited_since.is_some_and(|since| since <= at);

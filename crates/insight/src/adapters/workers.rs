@@ -120,7 +120,7 @@ impl TrackedRun {
         }
         if !self.has_agents() {
             // This line says everything that the line about the start would say.
-            self.told.start = self.round.started;
+            self.told_start = self.round.started;
         }
         if is_again {
             // A program may make its process group a thousand times.

@@ -28,13 +28,6 @@ pub(crate) struct AssignedRanks {
     pub(crate) world_size: u32,
 }
 
-/// Where the workers meet, as rank 0's agent published it.
-#[derive(Debug, Default)]
-pub(crate) struct Master {
-    pub(crate) host: Option<String>,
-    pub(crate) port: Option<String>,
-}
-
 /// What is known of one round.
 #[derive(Debug, Default)]
 pub(crate) struct RoundFacts {
@@ -119,25 +112,18 @@ pub(crate) struct LifeFacts {
     pub(crate) restarting: Option<Restarting>,
     /// It is known where the workers meet: it was reported, or they came here.
     pub(crate) workers_placed: bool,
-    /// Where its workers are to meet. From torch 2.15 on agents publish it in their first round only.
-    pub(crate) master: Master,
+    /// Where its workers are to meet, as rank 0's agent published it: from torch 2.15 on in the first round
+    /// only.
+    pub(crate) master_addr: Option<String>,
+    pub(crate) master_port: Option<String>,
     /// Its workers use a store of this server.
     pub(crate) has_workers_here: bool,
     /// c10d: the longest time between two heartbeats of a node.
     pub(crate) beat: Option<Duration>,
-    /// Native: agents that have finished in a round that was given up then, and wait at its exit barrier.
-    pub(crate) at_earlier_exit: BTreeMap<ConnId, AtExit>,
+    /// Native: nodes that have finished in a round that was given up then, and wait at its exit barrier.
+    pub(crate) at_earlier_exit: BTreeMap<ConnId, TrackedNode>,
     /// A node that came to a round that was full for others, and asks for more nodes than they do.
     pub(crate) asks_for_more: Option<Names>,
-}
-
-/// What has been reported about a run.
-#[derive(Debug, Default)]
-pub(crate) struct AlreadyTold {
-    /// The start that was reported.
-    pub(crate) start: Option<Timestamp>,
-    /// The last state could not be read.
-    pub(crate) unreadable: bool,
 }
 
 /// A node, or a process without an agent, whose connection closed, not yet reported.
@@ -172,15 +158,6 @@ pub(crate) struct Over {
     /// How many nodes were lost then, and how many are left.
     pub(crate) lost: u32,
     pub(crate) left: u32,
-}
-
-/// A node that has finished in a round that was given up then, and waits at its exit barrier.
-#[derive(Debug)]
-pub(crate) struct AtExit {
-    /// Its id.
-    pub(crate) node: String,
-    /// For people.
-    pub(crate) name: String,
 }
 
 /// What only a native run has.

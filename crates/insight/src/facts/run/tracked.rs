@@ -9,9 +9,7 @@ use crate::facts::plan::{Plan, short};
 use crate::facts::run::key::RunKey;
 use crate::facts::run::limits::{LATE, LATEST, MOST_MOMENTS, MOST_NODES, SETTLE};
 use crate::facts::run::node::{Membership, NodeId, Sign, TrackedNode};
-use crate::facts::run::round::{
-    AlreadyTold, AssignedRanks, LifeFacts, Master, Native, RoundFacts, TimelineEntry,
-};
+use crate::facts::run::round::{AssignedRanks, LifeFacts, Native, RoundFacts, TimelineEntry};
 use crate::facts::run::world::{Meeting, NcclRoot, World};
 use crate::reason::{Evidence, Finding, Names, Place, Presence, Sighting};
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState};
@@ -40,14 +38,17 @@ pub(crate) struct TrackedRun {
     pub(crate) agents: BTreeSet<ConnId>,
     /// Where they and those before them came from, without a break.
     pub(crate) hosts: BTreeSet<IpAddr>,
-    /// The store has a rendezvous state of it.
+    /// The store has a rendezvous state of it…
     pub(crate) has_state: bool,
+    /// …and the last one could not be read.
+    pub(crate) is_unreadable: bool,
     pub(crate) plan_version: u64,
     pub(crate) native: Option<Native>,
     pub(crate) round: RoundFacts,
     pub(crate) life: LifeFacts,
     pub(crate) world: World,
-    pub(crate) told: AlreadyTold,
+    /// The start that was reported.
+    pub(crate) told_start: Option<Timestamp>,
     pub(crate) timeline: VecDeque<TimelineEntry>,
     pub(crate) new_moments: Vec<TimelineEntry>,
     pub(crate) findings: Vec<Finding>,
@@ -103,8 +104,8 @@ impl TrackedRun {
         if self.life.has_workers_here || has_died || self.round.assigned.is_empty() {
             return None;
         }
-        let Master { host, port } = &self.life.master;
-        Some(format!("{}:{}", host.as_ref()?, port.as_ref()?))
+        let LifeFacts { master_addr, master_port, .. } = &self.life;
+        Some(format!("{}:{}", master_addr.as_ref()?, master_port.as_ref()?))
     }
 
     pub(crate) fn participants(&self) -> impl Iterator<Item = &TrackedNode> {
@@ -496,12 +497,13 @@ impl TrackedRun {
             agents: BTreeSet::new(),
             hosts: BTreeSet::new(),
             has_state: false,
+            is_unreadable: false,
             plan_version: 0,
             native: None,
             round: RoundFacts::default(),
             life: LifeFacts::default(),
             world: World::default(),
-            told: AlreadyTold::default(),
+            told_start: None,
             timeline: VecDeque::new(),
             new_moments: Vec::new(),
             findings: Vec::new(),
@@ -532,7 +534,7 @@ impl TrackedRun {
         self.life.dying.clear();
         self.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
         self.world.is_of_before = !self.world.shown().ranks.is_empty();
-        self.told.start = self.round.started;
+        self.told_start = self.round.started;
         self.findings.clear();
         self.new_moments.clear();
         self.timeline.clear();
