@@ -18,7 +18,7 @@ use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 use rallypoint_rendezvous::barrier::OpenBarrier;
 
 /// All that is known of the jobs of one server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Jobs {
     pub(crate) stores: BTreeMap<u16, StoreWatch>,
     pub(crate) runs: BTreeMap<RunKey, TrackedRun>,
@@ -45,22 +45,8 @@ pub(crate) struct Jobs {
 impl Jobs {
     pub(crate) fn new(settings: &Settings) -> Self {
         let &Settings { max_runs, nodes, most_memory, link_grace: grace, .. } = settings;
-        Self {
-            stores: BTreeMap::new(),
-            runs: BTreeMap::new(),
-            barriers: Vec::new(),
-            links: Links::new(grace),
-            foreign: ForeignClients::default(),
-            looked: Timestamp::default(),
-            awake_since: Timestamp::default(),
-            plans: Plans::new(nodes),
-            totals: Totals::default(),
-            max_runs,
-            memory: 0,
-            most_memory,
-            was_short: false,
-            wants_room: false,
-        }
+        let (links, plans) = (Links::new(grace), Plans::new(nodes));
+        Self { links, plans, max_runs, most_memory, ..Self::default() }
     }
 
     pub(crate) fn look(&mut self, now: Timestamp) {

@@ -41,7 +41,6 @@ use crate::facts::{Foreign, RunKey, TrackedRun};
 use crate::identity::roles;
 use crate::jobs::{Fold, Jobs};
 use crate::look::Look;
-use crate::report::documents;
 use crate::report::told::Told;
 use rallypoint_api::{LinkCounts, RunKind, RunState};
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
@@ -90,7 +89,6 @@ impl Default for Settings {
 /// All that is known of the jobs of one server, and what is said of them.
 #[derive(Debug)]
 pub struct Insight {
-    settings: Settings,
     jobs: Jobs,
     told: Told,
     pasts: Pasts,
@@ -108,7 +106,6 @@ impl Insight {
             jobs: Jobs::new(&settings),
             told: Told::new(settings.explain_after, Epoch(settings.epoch)),
             pasts: Pasts::default(),
-            settings,
             looked: None,
             waits_told: false,
         }
@@ -305,12 +302,12 @@ impl Insight {
 
     /// What the next server is to be told of the runs, as far as it has changed since the last call.
     pub fn take_pasts(&mut self) -> Vec<PastRow> {
-        self.pasts.take_changed(&mut self.jobs.runs, Epoch(self.settings.epoch))
+        self.pasts.take_changed(&mut self.jobs.runs, self.told.log.epoch)
     }
 
     /// Again what the next server is to be told: of the next runs, up to `most`, behind the row with this id.
     pub fn pasts(&self, after: Option<&[u8]>, most: usize) -> Vec<PastRow> {
-        self.pasts.some(&self.jobs.runs, after, most, Epoch(self.settings.epoch))
+        self.pasts.some(&self.jobs.runs, after, most, self.told.log.epoch)
     }
 
     /// Lets time pass: to be called some ten times a second.
@@ -318,10 +315,10 @@ impl Insight {
         /// What holds is looked at whenever the waits are told, so that none is taken for one that still
         /// lasts; where nobody tells them, this often.
         const LOOK_EVERY: Duration = Duration::from_millis(1500);
-        let Self { settings, jobs, told, pasts, looked, waits_told } = self;
-        let epoch = Epoch(settings.epoch);
+        let Self { jobs, told, pasts, looked, waits_told, .. } = self;
+        let epoch = told.log.epoch;
         jobs.look(now);
-        let mut look = Look { jobs, told, explain_after: settings.explain_after, epoch, now };
+        let mut look = Look { jobs, told, now };
         roles::decide_roles(look.jobs, look.told, now);
         roles::match_agents(look.jobs);
         gate::show(look.jobs, look.told, now);
@@ -353,11 +350,15 @@ impl Insight {
     /// When the run finished: all its nodes came to the exit barrier or left as they had done their work, and
     /// it was not started again.
     pub fn finished(&self, run_id: &str) -> Option<Timestamp> {
-        documents::finished(&self.jobs, run_id)
+        let id = RunId::new(run_id.as_bytes());
+        let is_it = |run: &&TrackedRun| run.key.id() == Some(&id) && run.kind != RunKind::Announced;
+        let of_id = self.jobs.runs.values().filter(is_it);
+        let last = of_id.max_by_key(|run| (!run.state.is_over(), run.first_seen))?;
+        last.round.over_at.filter(|_| last.round.exit_done.is_some() && last.state.is_over())
     }
 
     /// The documents of the API and what the metrics show, as they are now.
     pub fn documents(&self, now: Timestamp) -> Documents<'_> {
-        Documents { jobs: &self.jobs, log: &self.told.log, epoch: Epoch(self.settings.epoch), now }
+        Documents { jobs: &self.jobs, log: &self.told.log, now }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::epoch::Epoch;
 use crate::facts::{Client, RunKey, TrackedRun};
 use crate::jobs::Jobs;
 use crate::reason::{Code, Names, Reason};
@@ -11,7 +10,7 @@ use crate::report::summary::summary;
 use crate::report::told::Told;
 use crate::rules::waiting::given_up;
 use crate::rules::{self, Held, contradictions, losses};
-use rallypoint_api::{RunKind, RunState, Severity, TimelineEvent};
+use rallypoint_api::{RunKind, RunState, Severity};
 use rallypoint_protocol::ids::Timestamp;
 use rallypoint_protocol::keys::is_asked_for;
 
@@ -22,8 +21,6 @@ const OVER_SHOWN: Duration = Duration::from_hours(1);
 pub(crate) struct Look<'i> {
     pub(crate) jobs: &'i mut Jobs,
     pub(crate) told: &'i mut Told,
-    pub(crate) explain_after: Duration,
-    pub(crate) epoch: Epoch,
     pub(crate) now: Timestamp,
 }
 
@@ -33,17 +30,12 @@ impl Look<'_> {
         for key in self.jobs.runs.keys().cloned().collect::<Vec<_>>() {
             let plan = self.jobs.plan(&key);
             let Some(run) = self.jobs.runs.get_mut(&key) else { continue };
-            run.pass_time(&plan, self.explain_after, self.now);
+            run.pass_time(&plan, self.told.log.explain_after, self.now);
             let (moments, findings) =
                 (std::mem::take(&mut run.new_moments), std::mem::take(&mut run.findings));
             let name = self.jobs.name(&key);
             for moment in moments {
-                self.told.tell(Change::TimelineEvent(TimelineEvent {
-                    at: self.epoch.unix(moment.at),
-                    run_id: Some(name.clone()),
-                    code: moment.code,
-                    text: moment.text,
-                }));
+                self.told.tell(Change::TimelineEvent(moment.shown(&name, self.told.log.epoch)));
             }
             for finding in findings {
                 // A node that is refused may come again and again.
@@ -201,7 +193,7 @@ impl Look<'_> {
         let mut headlines = self.told.log.headlines();
         for key in changed {
             let headline = headlines.remove(&key).unwrap_or_default();
-            let summary = summary(self.jobs, &self.jobs.runs[&key], headline, self.epoch);
+            let summary = summary(self.jobs, &self.jobs.runs[&key], headline, self.told.log.epoch);
             self.told.show(key, summary);
         }
     }

@@ -33,12 +33,7 @@ impl Past {
 
     /// Whether its processes had met and it was not over: they may go on without a server.
     pub(crate) fn goes_on(&self) -> bool {
-        !self.is_over() && (self.completed.is_some() || self.met.is_some())
-    }
-
-    /// Whether it was over.
-    pub(crate) const fn is_over(&self) -> bool {
-        self.state.is_over()
+        !self.state.is_over() && (self.completed.is_some() || self.met.is_some())
     }
 }
 
@@ -142,7 +137,7 @@ impl Pasts {
                 // The rendezvous shows its runs when their nodes ask again.
                 None if key.port().is_none() => return up < ASK_AGAIN,
                 Some(run) if run.kind == RunKind::Announced => return up < ASK_AGAIN,
-                None => return !past.is_over(),
+                None => return !past.state.is_over(),
                 Some(run) if up.is_zero() || key.port().is_none() => run.recall(past, epoch),
                 // It comes anew, or a part of it.
                 Some(run) => run.life.had_met_before = Some(looked),

@@ -106,8 +106,8 @@ pub(crate) struct Headline {
 /// All explanations that are shown.
 #[derive(Debug)]
 pub(crate) struct ExplanationLog {
-    explain_after: Duration,
-    epoch: Epoch,
+    pub(crate) explain_after: Duration,
+    pub(crate) epoch: Epoch,
     entries: BTreeMap<Topic, Entry>,
     next_id: u64,
 }

@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::epoch::Epoch;
 use crate::facts::missing::Absent;
 use crate::facts::run::node::TrackedNode;
 use crate::reason::{Evidence, Names, Presence};
-use rallypoint_api::{ExitCounts, Expected, RunState};
+use rallypoint_api::{ExitCounts, Expected, RunState, TimelineEvent};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
 
 /// Something that happened in a run.
@@ -18,6 +19,13 @@ pub(crate) struct TimelineEntry {
     pub(crate) at: Timestamp,
     pub(crate) code: String,
     pub(crate) text: String,
+}
+
+impl TimelineEntry {
+    pub(crate) fn shown(&self, run_id: &str, epoch: Epoch) -> TimelineEvent {
+        let Self { at, code, text } = self.clone();
+        TimelineEvent { at: epoch.unix(at), run_id: Some(run_id.to_owned()), code, text }
+    }
 }
 
 /// The ranks that a node's workers were given.

@@ -451,15 +451,12 @@ impl TrackedRun {
             return RunState::Closed;
         }
         if !self.has_agents() {
-            return match (world.shown().met, world.ended) {
-                (Some(_), ended) if settled(ended) => RunState::Ended,
-                (None, ended) if settled(ended) && (world.meets_otherwise || world.is_of_before) => {
-                    RunState::Ended
-                }
-                (None, ended) if settled(ended) => RunState::Gone,
-                (Some(_), _) => RunState::Running,
-                (None, _) if world.meets_otherwise => RunState::Running,
-                (None, _) => RunState::Joining,
+            let have_met = world.shown().met.is_some() || world.meets_otherwise;
+            return match settled(world.ended) {
+                true if have_met || world.is_of_before => RunState::Ended,
+                true => RunState::Gone,
+                false if have_met => RunState::Running,
+                false => RunState::Joining,
             };
         }
         if self.agents.is_empty() && (self.life.ended_with_server || settled(self.life.all_gone)) {

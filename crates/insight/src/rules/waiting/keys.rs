@@ -51,6 +51,7 @@ const SAME_PREFIX: &str = "if these are processes of one job, give them all the 
                            make their groups in the same order; else look for processes that have not \
                            reached this call, or have ended";
 
+/// `similar`: a key that is there, and differs by a slip.
 fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: Option<String>) -> Reason {
     let waits = have_waited(who.count());
     let look_at = match absence {
@@ -66,7 +67,7 @@ fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: O
         .says(format!("{who} {waits} {waited} for `{key}`, {absence}"))
         .look_at(look_at)
         .held(who)
-        .exists(similar)
+        .then(&if_some(similar, |key| format!("; `{key}` exists")))
 }
 
 /// The barrier that is waited at with this key: a BARRIER, that of torch before 2.1, which polls its counter,
