@@ -11,7 +11,7 @@ use crate::facts::{
     with_pid,
 };
 use crate::identity::processes::Graph;
-use crate::report::told::Told;
+use crate::report::log::Told;
 use crate::totals::Totals;
 use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
@@ -177,7 +177,7 @@ impl Jobs {
 
     pub(crate) fn drop_run(&mut self, told: &mut Told, key: &RunKey) {
         let Some(run) = self.runs.remove(key) else { return };
-        told.forget(key, || self.name(key));
+        told.forget_run(key, || self.name(key));
         if let Some(store) = run.store().and_then(|port| self.stores.get_mut(&port)) {
             store.release(key);
         }

@@ -40,8 +40,7 @@ use crate::epoch::Epoch;
 use crate::facts::{Foreign, RunKey, TrackedRun};
 use crate::identity::roles;
 use crate::jobs::{Fold, Jobs};
-use crate::look::Look;
-use crate::report::told::Told;
+use crate::report::log::Told;
 use rallypoint_api::{LinkCounts, RunKind, RunState};
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 use rallypoint_rendezvous::barrier::OpenBarrier;
@@ -302,12 +301,12 @@ impl Insight {
 
     /// What the next server is to be told of the runs, as far as it has changed since the last call.
     pub fn take_pasts(&mut self) -> Vec<PastRow> {
-        self.pasts.take_changed(&mut self.jobs.runs, self.told.log.epoch)
+        self.pasts.take_changed(&mut self.jobs.runs, self.told.epoch)
     }
 
     /// Again what the next server is to be told: of the next runs, up to `most`, behind the row with this id.
     pub fn pasts(&self, after: Option<&[u8]>, most: usize) -> Vec<PastRow> {
-        self.pasts.some(&self.jobs.runs, after, most, self.told.log.epoch)
+        self.pasts.some(&self.jobs.runs, after, most, self.told.epoch)
     }
 
     /// Lets time pass: to be called some ten times a second.
@@ -315,23 +314,21 @@ impl Insight {
         /// What holds is looked at whenever the waits are told, so that none is taken for one that still
         /// lasts; where nobody tells them, this often.
         const LOOK_EVERY: Duration = Duration::from_millis(1500);
-        let Self { jobs, told, pasts, looked, waits_told, .. } = self;
-        let epoch = told.log.epoch;
+        let Self { jobs, told, .. } = self;
         jobs.look(now);
-        let mut look = Look { jobs, told, now };
-        roles::decide_roles(look.jobs, look.told, now);
-        roles::match_agents(look.jobs);
-        gate::show(look.jobs, look.told, now);
-        pasts.recall(&mut look.jobs.runs, epoch, now);
-        look.pass_time();
-        look.tell_of_stores();
-        let is_due = looked.is_none_or(|looked| now.since(looked) >= LOOK_EVERY);
-        if std::mem::take(waits_told) || is_due {
-            *looked = Some(now);
-            look.look();
-            look.forget_over();
+        roles::decide_roles(jobs, told, now);
+        roles::match_agents(jobs);
+        gate::show(jobs, told, now);
+        self.pasts.recall(&mut jobs.runs, told.epoch, now);
+        self.pass_time(now);
+        self.tell_of_stores(now);
+        let is_due = self.looked.is_none_or(|looked| now.since(looked) >= LOOK_EVERY);
+        if std::mem::take(&mut self.waits_told) || is_due {
+            self.looked = Some(now);
+            self.look(now);
+            self.forget_over(now);
         }
-        look.tell_changes();
+        self.tell_changes();
     }
 }
 
@@ -339,7 +336,7 @@ impl Insight {
 impl Insight {
     /// Takes what has changed since the last call.
     pub fn take_changes(&mut self) -> Vec<Change> {
-        self.told.take_changes()
+        std::mem::take(&mut self.told.changes)
     }
 
     /// What happened so often.
@@ -359,6 +356,6 @@ impl Insight {
 
     /// The documents of the API and what the metrics show, as they are now.
     pub fn documents(&self, now: Timestamp) -> Documents<'_> {
-        Documents { jobs: &self.jobs, log: &self.told.log, now }
+        Documents { jobs: &self.jobs, log: &self.told, now }
     }
 }

@@ -243,7 +243,7 @@ impl Fold<'_> {
         if self.run_mut(run, RunKind::C10d).is_some() {
             let again = self.jobs.grow(run, |run, room| run.state_written(value, conn, &wrote, &plan, room));
             if again == Some(true) {
-                self.told.log.forget(run);
+                self.told.forget(run);
             }
             self.see_signs_of(run);
         }
@@ -284,7 +284,7 @@ impl Fold<'_> {
             false
         });
         if again == Some(true) {
-            self.told.log.forget(key);
+            self.told.forget(key);
         }
     }
 
@@ -334,7 +334,7 @@ impl Fold<'_> {
                 let (rank, attempt) = (address.member, address.attempt());
                 let is_again = self.jobs.grow(&key, |run, room| run.publish(rank, attempt, info, room));
                 if is_again == Some(true) {
-                    self.told.log.forget(&key);
+                    self.told.forget(&key);
                 }
                 let world = self.jobs.runs.get(&key).map(|run| &run.world);
                 let first = world.and_then(|world| {
@@ -474,7 +474,7 @@ impl Fold<'_> {
         if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.native.is_none())
             && run.started_again(self.at)
         {
-            self.told.log.forget(&key);
+            self.told.forget(&key);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::facts::{Client, RunKey, TrackedRun};
 use crate::jobs::{Fold, Jobs};
-use crate::report::told::Told;
+use crate::report::log::Told;
 use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, Timestamp};
 use rallypoint_protocol::keys::{KeyPattern, Leftover, RendezvousPart, Role, classify};
@@ -181,7 +181,7 @@ impl Fold<'_> {
             return None;
         }
         if run.worker_came(conn, process, came) {
-            self.told.log.forget(&key);
+            self.told.forget(&key);
         }
         let client = self.client(conn)?;
         client.role = Role::Worker;

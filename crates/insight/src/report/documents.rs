@@ -7,7 +7,7 @@ use crate::epoch::rounded;
 use crate::facts::{RunKey, StoreWatch, TrackedRun, missing};
 use crate::identity::processes::Graph;
 use crate::jobs::Jobs;
-use crate::report::log::{ExplanationLog, Headline};
+use crate::report::log::{Headline, Told};
 use crate::report::summary::{nodes, pods, rank_grid, summary};
 use crate::rules::waiting::root::Traced;
 use rallypoint_api::{Run, RunKind, RunList, RunSummary, Severity, Wait, WaitList};
@@ -31,7 +31,7 @@ pub struct RunFigures {
 #[derive(Debug, Clone, Copy)]
 pub struct Documents<'i> {
     pub(crate) jobs: &'i Jobs,
-    pub(crate) log: &'i ExplanationLog,
+    pub(crate) log: &'i Told,
     pub(crate) now: Timestamp,
 }
 

@@ -1,4 +1,5 @@
-//! The explanations that are shown: facts once, waits when they have lasted and again with growing pauses.
+//! What has been said: facts once, waits when they have lasted and again with growing pauses. And which of it
+//! the subscribers do not have yet.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -103,23 +104,53 @@ pub(crate) struct Headline {
     pub(crate) notes: u32,
 }
 
-/// All explanations that are shown.
+/// What has been said, what has changed, and which versions of the runs the subscribers have.
 #[derive(Debug)]
-pub(crate) struct ExplanationLog {
+pub(crate) struct Told {
     pub(crate) explain_after: Duration,
     pub(crate) epoch: Epoch,
+    /// All explanations that are shown.
     entries: BTreeMap<Topic, Entry>,
     next_id: u64,
+    pub(crate) changes: Vec<Change>,
+    shown: BTreeMap<RunKey, u64>,
 }
 
-impl ExplanationLog {
+impl Told {
     const MOST: usize = 4096;
     const FACT_SHOWN: Duration = Duration::from_mins(10);
     /// A wait is said again after this long at the latest.
     const LONGEST_PAUSE: Duration = Duration::from_mins(10);
+    /// Changes kept until they are taken.
+    const MOST_CHANGES: usize = 16_384;
 
     pub(crate) fn new(explain_after: Duration, epoch: Epoch) -> Self {
-        Self { explain_after, epoch, entries: BTreeMap::new(), next_id: 1 }
+        let (entries, changes, shown) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        Self { explain_after, epoch, entries, next_id: 1, changes, shown }
+    }
+
+    pub(crate) fn tell(&mut self, change: Change) {
+        if self.changes.len() < Self::MOST_CHANGES {
+            self.changes.push(change);
+        }
+    }
+
+    /// Whether the subscribers have this version of a run.
+    pub(crate) fn is_shown(&self, key: &RunKey, version: u64) -> bool {
+        self.shown.get(key) == Some(&version)
+    }
+
+    pub(crate) fn show(&mut self, key: RunKey, summary: RunSummary) {
+        self.shown.insert(key, summary.version);
+        self.tell(Change::Run(summary));
+    }
+
+    /// A run is no longer known.
+    pub(crate) fn forget_run(&mut self, key: &RunKey, run_id: impl FnOnce() -> String) {
+        self.forget(key);
+        if self.shown.remove(key).is_some() {
+            self.tell(Change::RunGone(RunGone { run_id: run_id(), store: key.port() }));
+        }
     }
 
     /// Something that has happened.
