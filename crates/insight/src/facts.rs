@@ -16,6 +16,6 @@ pub(crate) use self::plan::{Plan, Plans};
 pub(crate) use self::run::*;
 pub use self::store::StoreOwner;
 pub(crate) use self::store::{
-    Beside, Claim, Clash, Client, CountedRanks, Foreign, ForeignClients, GivenUp, Passed, Poll, Published,
+    Claim, Clash, Client, CountedRanks, Foreign, ForeignClients, GivenUp, Passed, Poll, Published,
     StoreWatch, Waiting, process,
 };

@@ -197,9 +197,9 @@ impl Jobs {
     }
 
     fn shrink(&mut self, mut memory: usize, most: usize) -> usize {
-        let mut oldest: Vec<_> = self.runs.values().map(|run| (run.room_order(), run.key.clone())).collect();
-        oldest.sort();
-        for (_, key) in oldest {
+        let mut oldest: Vec<_> = self.runs.values().collect();
+        oldest.sort_by_key(|run| (!run.can_be_summarized(), run.round.over_at.unwrap_or(run.state_since)));
+        for key in oldest.into_iter().map(|run| run.key.clone()).collect::<Vec<_>>() {
             let Some(run) = self.runs.get_mut(&key).filter(|_| memory > most) else { break };
             let before = run.memory();
             run.make_room();

@@ -279,9 +279,12 @@ fn is_on_its_way(node: &NodeSnapshot) -> bool {
     !node.is_late && node.is_watched && matches!(node.state, NodeState::InRound { .. })
 }
 
-/// The nodes of the last round that have not joined the one that forms.
-fn of_before(snapshot: &RunSnapshot) -> impl Iterator<Item = &NodeSnapshot> {
-    snapshot.nodes.iter().filter(|node| matches!(node.state, NodeState::InRound { .. }))
+/// The nodes of the last round that have not joined the one that forms, with their ranks there.
+fn of_before(snapshot: &RunSnapshot) -> impl Iterator<Item = (&NodeSnapshot, u32)> {
+    snapshot.nodes.iter().filter_map(|node| match node.state {
+        NodeState::InRound { rank } => Some((node, rank)),
+        _ => None,
+    })
 }
 
 /// It has joined, or was told to join again, and is not heard from.
@@ -351,7 +354,7 @@ fn lacks(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> Option<Pres
         () if missed().next().is_some() && missed().all(|node| node.is_cut) => Presence::Closed,
         () if missed().next().is_some() => Presence::Silent,
         // Nodes that send no heartbeats may be there, and have done all they had to.
-        () if to_come > 0 && of_before(snapshot).any(|node| !node.is_watched) => Presence::NotAgain,
+        () if to_come > 0 && of_before(snapshot).any(|(node, _)| !node.is_watched) => Presence::NotAgain,
         () if to_come > 0 => Presence::NeverSeen,
         () if on_their_way > 0 => Presence::Connected,
         () => Presence::Finished,
@@ -376,13 +379,9 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32, names: &SharedName
         return Vec::new();
     }
     // Nodes that were heard of just now are on their way: they were told to join again.
-    let of_last_round = of_before(snapshot).filter(|node| !is_on_its_way(node));
-    let of_last_round = of_last_round.filter_map(|node| match node.state {
-        NodeState::InRound { rank } => {
-            Some((&node.info.name, &node.info.address, Some(rank), Presence::Unknown, node.heard))
-        }
-        _ => None,
-    });
+    let of_last_round = of_before(snapshot).filter(|(node, _)| !is_on_its_way(node));
+    let of_last_round = of_last_round
+        .map(|(node, rank)| (&node.info.name, &node.info.address, Some(rank), Presence::Unknown, node.heard));
     let gone = snapshot.absent.iter().filter_map(|absent| {
         let presence = match absent.fate {
             Fate::Lost => Presence::Silent,

@@ -141,7 +141,7 @@ impl Fold<'_> {
         let (at, plan) = (self.at, self.jobs.plan(key));
         let Jobs { runs, stores, .. } = &mut *self.jobs;
         let (Some(run), Some(store)) = (runs.get_mut(key), stores.get(&self.port)) else { return };
-        run.give_signs(|conn| waiting.contains(&conn), |conn| store.heard.get(&conn).copied(), &plan, at);
+        run.give_signs(&waiting, &store.heard, &plan, at);
     }
 
     /// Sees who waits at an exit barrier: arrivals before a restart of the server were not seen.
@@ -412,7 +412,7 @@ impl Fold<'_> {
         if !given_up.contains_key(&topic) {
             let graph = self.jobs.graph(self.port, self.at);
             let beside = graph.map(|graph| graph.beside(topic.0.as_ref(), conn, &topic.1));
-            let new = GivenUp { at: self.at, beside: beside.unwrap_or_default(), ..GivenUp::default() };
+            let new = GivenUp { at: self.at, ..beside.unwrap_or_default() };
             self.jobs.store(self.port).given_up.insert(topic.clone(), new);
         }
         let Some(entry) = self.jobs.store(self.port).given_up.get_mut(&topic) else { return };

@@ -1,5 +1,6 @@
 //! What is found as time goes by: the line that begins a round, nodes that came late, the state of a run now.
 
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use crate::facts::{Plan, Sign, TrackedNode, TrackedRun};
@@ -62,25 +63,22 @@ impl TrackedRun {
     }
 
     pub(crate) fn update_state(&mut self, now: Timestamp) {
-        let state = self.state_now(now);
-        if state != self.state {
-            self.enter_state(state, now);
-        }
+        self.enter_state(self.state_now(now), now);
     }
 
     /// The last process has left, and another comes before that was noticed: the run is over, and begins
     /// anew.
     pub(crate) fn all_have_left(&mut self, now: Timestamp) {
         let state = self.state_now(now);
-        let state = if state.is_over() { state } else { RunState::Gone };
-        if state != self.state {
-            self.enter_state(state, now);
-        }
+        self.enter_state(if state.is_over() { state } else { RunState::Gone }, now);
         self.round.over_at.get_or_insert(self.state_since);
     }
 
     fn enter_state(&mut self, state: RunState, now: Timestamp) {
         let before = std::mem::replace(&mut self.state, state);
+        if before == state {
+            return;
+        }
         self.state_since = self.end_of(state).unwrap_or(now);
         let had_met = !matches!(before, RunState::Joining | RunState::LastCall | RunState::Exchanging);
         if state == RunState::Joining && had_met {
@@ -98,7 +96,7 @@ impl TrackedRun {
         if state == RunState::Gone && !self.life.was_cut_off {
             // Said with that.
             self.life.dying.clear();
-            self.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
+            self.world.meetings.iter_mut().for_each(|meeting| meeting.lost.clear());
         }
     }
 
@@ -160,8 +158,8 @@ impl TrackedRun {
     /// round although others have taken them out of it.
     pub(crate) fn give_signs(
         &mut self,
-        waits: impl Fn(ConnId) -> bool,
-        heard: impl Fn(ConnId) -> Option<Timestamp>,
+        waiting: &BTreeSet<ConnId>,
+        heard: &HashMap<ConnId, Timestamp>,
         plan: &Plan,
         now: Timestamp,
     ) {
@@ -172,9 +170,9 @@ impl TrackedRun {
         for (at, node) in self.life.nodes.iter_mut().enumerate().filter(|(_, node)| node.lingers()) {
             let Some(conn) = node.conn else { continue };
             let was_silent_for = now.since(node.last_heartbeat);
-            let asked = heard(conn).filter(|at| *at > node.membership_since);
+            let asked = heard.get(&conn).copied().filter(|at| *at > node.membership_since);
             node.last_heartbeat = node.last_heartbeat.max(asked.unwrap_or_default());
-            let sign = if waits(conn) {
+            let sign = if waiting.contains(&conn) {
                 Sign::Waits
             } else if asked.is_some_and(|at| now.since(at) < quiet) {
                 Sign::Asks

@@ -112,7 +112,7 @@ impl TrackedRun {
 
     fn tell_complete(&mut self, at: usize) {
         let world = &self.world;
-        let meeting = &world.meetings()[at];
+        let meeting = &world.meetings[at];
         let (Some(met), Some(mut reason)) = (meeting.met, starts::ranks_met(meeting)) else { return };
         let is_again = meeting.first_met.is_some();
         if self.state == RunState::Running && world.shown().number == meeting.number {
@@ -132,12 +132,12 @@ impl TrackedRun {
 
     /// Reports which ranks ended before all had met.
     pub(crate) fn tell_lost_ranks(&mut self, now: Timestamp) {
-        for at in 0..self.world.meetings().len() {
-            let first = self.world.meetings()[at].lost.first().map(|lost| lost.closed.at);
+        for at in 0..self.world.meetings.len() {
+            let first = self.world.meetings[at].lost.first().map(|lost| lost.closed.at);
             let Some(first) = first.filter(|first| now.since(*first) >= SETTLE) else { continue };
-            let lost = self.world.take_lost(at);
+            let lost = self.world.meetings[at].take_lost(&self.world.connected);
             // Strangers beside those who have met are none of them.
-            let (meeting, shown) = (&self.world.meetings()[at], self.world.shown());
+            let (meeting, shown) = (&self.world.meetings[at], self.world.shown());
             let is_beside =
                 shown.number != meeting.number && shown.met.is_some_and(|met| !meeting.gathered_at(met));
             self.found(if is_beside { None } else { losses::ranks_lost(self, meeting, lost, first) });

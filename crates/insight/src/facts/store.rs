@@ -126,7 +126,7 @@ pub(crate) struct Published {
     pub(crate) size: Option<u32>,
 }
 
-/// Clients that gave up on one key at about the same time.
+/// Clients that gave up on one key at about the same time, and what was known of the key then.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp {
     pub(crate) at: Timestamp,
@@ -135,13 +135,6 @@ pub(crate) struct GivenUp {
     pub(crate) more: usize,
     /// Somebody has given up on it more than once.
     pub(crate) again: bool,
-    /// What was known of the key then.
-    pub(crate) beside: Beside,
-}
-
-/// What is known of a key on which a client gives up.
-#[derive(Debug, Default)]
-pub(crate) struct Beside {
     /// The process that must write it.
     pub(crate) writer: Option<String>,
     /// It is there, and what it had written was dropped.

@@ -78,7 +78,7 @@ impl Graph<'_> {
     /// The meeting of a process, which may wait on another connection than that of its rank.
     pub(crate) fn meeting<'r>(&self, conn: ConnId, run: &'r TrackedRun) -> &'r Meeting {
         let world = &run.world;
-        if world.meetings().len() == 1 {
+        if world.meetings.len() == 1 {
             return world.shown();
         }
         let member = self.store.waits.get(&conn).and_then(|wait| self.member(wait)).unwrap_or(conn);
@@ -159,7 +159,7 @@ impl Graph<'_> {
         let is_alike = |ip: IpAddr, pid, gone: Option<Timestamp>| {
             gone.is_none() && (ip, pid) == (client.peer.ip(), client.pid)
         };
-        let ranks = run.world.meetings().iter().flat_map(|meeting| meeting.ranks.values());
+        let ranks = run.world.meetings.iter().flat_map(|meeting| meeting.ranks.values());
         let ranks = ranks.filter(|info| is_alike(info.peer.ip(), info.pid, info.gone));
         let is_node =
             |node: &&TrackedNode| node.peer.is_some_and(|peer| is_alike(peer.ip(), node.pid, node.gone));

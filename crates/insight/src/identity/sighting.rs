@@ -364,7 +364,7 @@ impl Graph<'_> {
             let port = other.key.port().unwrap_or_default();
             let meeting = other.world.shown();
             let live = meeting.ranks.iter().filter(|(_, info)| info.is_live() && complements(meeting));
-            live.map(move |(&rank, _)| format!("{} (port {port})", other.rank_label(rank)))
+            live.map(move |(&rank, _)| format!("{} (port {port})", other.rank_label_in(meeting, rank)))
         }))
     }
 

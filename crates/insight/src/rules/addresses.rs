@@ -56,7 +56,7 @@ fn are_near(one: IpAddr, other: IpAddr) -> bool {
 /// Addresses that ranks on other hosts cannot reach, where nobody is known to have met.
 pub(crate) fn unreachable(run: &TrackedRun) -> Vec<Finding> {
     let world = &run.world;
-    let gathering = world.meetings().iter().filter(|meeting| !meeting.went_on);
+    let gathering = world.meetings.iter().filter(|meeting| !meeting.went_on);
     let of_gloo = gathering.filter_map(of_meeting);
     let of_nccl = world.nccl_root.as_ref().filter(|root| root.gone.is_none()).and_then(|root| {
         let (listens, peer) = (root.listens?, root.wrote.peer?.ip().to_canonical());

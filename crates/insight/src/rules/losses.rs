@@ -51,7 +51,7 @@ pub(crate) fn gone(
     } else if world.is_unnamed() {
         (world.processes(), world.shown().size, Place::Process)
     } else {
-        let present = world.meetings().iter().map(Meeting::present).sum();
+        let present = world.meetings.iter().map(Meeting::present).sum();
         (present, world.shown().size, Place::Process)
     };
     let nodes = Names::of(lost.iter().map(|one| one.closed.who.clone()));
@@ -186,7 +186,7 @@ pub(crate) fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Ve
         (true, RunState::Running, Some(completed)) if run.lost().next().is_none() => completed,
         (true, ..) => return Vec::new(),
     };
-    let meetings = run.world.meetings();
+    let meetings = &run.world.meetings;
     let met = meetings.iter().filter_map(|meeting| Some((meeting, meeting.met.filter(|met| *met >= began)?)));
     let found = met.map(|(meeting, met)| {
         let ended = meeting.ended_ranks().map(|(rank, info, at)| {

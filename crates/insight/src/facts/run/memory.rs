@@ -5,7 +5,6 @@ use crate::facts::run::TrackedRun;
 use crate::facts::run::limits::MOST_NODES;
 use crate::facts::run::node::TrackedNode;
 use crate::facts::run::world::RankInfo;
-use rallypoint_protocol::ids::Timestamp;
 
 /// A short text with its place in a list or a map.
 const TEXT: usize = 128;
@@ -42,7 +41,8 @@ impl TrackedRun {
 
     /// Whether the address of `rank` may be remembered.
     pub(crate) fn takes_rank(&mut self, rank: u32, room: &mut Room) -> bool {
-        self.world.has(rank) || room.take(RANK)
+        let is_known = self.world.meetings.iter().any(|meeting| meeting.ranks.contains_key(&rank));
+        is_known || room.take(RANK)
     }
 
     /// Bytes that it takes, roughly.
@@ -65,12 +65,7 @@ impl TrackedRun {
         self.shorten_history();
     }
 
-    /// Which of two runs has to make room first.
-    pub(crate) fn room_order(&self) -> (bool, Timestamp) {
-        (!self.can_be_summarized(), self.round.over_at.unwrap_or(self.state_since))
-    }
-
-    fn can_be_summarized(&self) -> bool {
+    pub(crate) fn can_be_summarized(&self) -> bool {
         self.state.is_over() && self.agents.is_empty() && self.world.connected.is_empty()
     }
 

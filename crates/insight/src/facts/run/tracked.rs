@@ -255,12 +255,7 @@ impl TrackedRun {
         self.agents.is_empty() && self.world.connected.is_empty() && self.native.is_none()
     }
 
-    /// A rank, for people: with its host, or else its place on the node that it was given to.
-    pub(crate) fn rank_label(&self, rank: u32) -> String {
-        self.rank_label_in(self.world.shown(), rank)
-    }
-
-    /// As `rank_label`, in a meeting.
+    /// A rank of a meeting, for people: with its host, or else its place on the node that it was given to.
     pub(crate) fn rank_label_in(&self, meeting: &Meeting, rank: u32) -> String {
         if let Some(known) = self.world.holder(meeting, rank) {
             return known.label(rank);
@@ -529,7 +524,7 @@ impl TrackedRun {
             members.for_each(|node| node.finished = true);
         }
         self.life.dying.clear();
-        self.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
+        self.world.meetings.iter_mut().for_each(|meeting| meeting.lost.clear());
         self.world.is_of_before = !self.world.shown().ranks.is_empty();
         self.told_start = self.round.started;
         self.findings.clear();

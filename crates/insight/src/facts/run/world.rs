@@ -31,7 +31,7 @@ const MOST_MEETINGS: usize = 16;
 pub(crate) struct World {
     pub(crate) attempt: Option<u32>,
     /// The oldest first. There is always one.
-    meetings: Vec<Meeting>,
+    pub(crate) meetings: Vec<Meeting>,
     /// The number of the next one.
     next: u32,
     /// The last that ended beside others: those may still ask for its ranks.
@@ -425,15 +425,6 @@ impl World {
 
 /// What others read.
 impl World {
-    /// The oldest first.
-    pub(crate) fn meetings(&self) -> &[Meeting] {
-        &self.meetings
-    }
-
-    pub(crate) fn meetings_mut(&mut self) -> &mut [Meeting] {
-        &mut self.meetings
-    }
-
     /// The meeting that counts: the first of those who have met and are there, or else that of most ranks.
     pub(crate) fn shown(&self) -> &Meeting {
         &self.meetings[self.shown_at()]
@@ -462,18 +453,18 @@ impl World {
 
     /// The meeting that this connection of a rank is in.
     pub(crate) fn of(&self, rank: Option<u32>, conn: ConnId) -> &Meeting {
-        let is_its = |info: &RankInfo| info.conn == conn;
-        let has_it = |meeting: &&Meeting| rank.is_some_and(|rank| meeting.known_as(rank).any(is_its));
-        match self.meetings.len() {
-            1 => self.shown(),
-            _ => self.meetings.iter().find(has_it).unwrap_or_else(|| self.shown()),
-        }
+        &self.meetings[self.of_at(rank, conn)]
     }
 
     pub(crate) fn of_mut(&mut self, rank: Option<u32>, conn: ConnId) -> &mut Meeting {
-        let number = self.of(rank, conn).number;
-        let at = self.meetings.iter().position(|meeting| meeting.number == number);
-        &mut self.meetings[at.unwrap_or_default()]
+        let at = self.of_at(rank, conn);
+        &mut self.meetings[at]
+    }
+
+    fn of_at(&self, rank: Option<u32>, conn: ConnId) -> usize {
+        let is_its = |info: &RankInfo| info.conn == conn;
+        let has_it = |meeting: &Meeting| rank.is_some_and(|rank| meeting.known_as(rank).any(is_its));
+        self.meetings.iter().position(has_it).unwrap_or_else(|| self.shown_at())
     }
 
     /// The others of this run that have not met.
@@ -559,11 +550,6 @@ impl World {
         meeting.met.is_none() && have_come && !self.holder(meeting, 0).is_some_and(RankInfo::is_live)
     }
 
-    /// Takes the ranks of a meeting that ended before all had met.
-    pub(crate) fn take_lost(&mut self, at: usize) -> Vec<Lost> {
-        self.meetings[at].take_lost(&self.connected)
-    }
-
     /// In which time so many connections or more closed last, and how many of them waited then.
     pub(crate) fn closed_at_once(&self, processes: u32) -> Option<(Elapsed, u32)> {
         let Closings { first, last, all, waiting } = self.closings;
@@ -605,9 +591,5 @@ impl World {
     pub(crate) fn len(&self) -> usize {
         let all = self.meetings.iter().chain(&self.past);
         all.map(|meeting| meeting.ranks.len().saturating_add(meeting.former.len())).sum()
-    }
-
-    pub(crate) fn has(&self, rank: u32) -> bool {
-        self.meetings.iter().any(|meeting| meeting.ranks.contains_key(&rank))
     }
 }

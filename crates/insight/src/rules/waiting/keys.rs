@@ -134,7 +134,7 @@ impl Graph<'_> {
     fn has_job(&self) -> bool {
         let is_job = |run: &TrackedRun| {
             let is_here = [run.store(), run.met_at()].contains(&Some(self.store.port));
-            let has_ranks = run.world.meetings().iter().any(Meeting::is_live);
+            let has_ranks = run.world.meetings.iter().any(Meeting::is_live);
             is_here && !run.state.is_over() && (run.has_agents() || has_ranks)
         };
         self.runs.values().any(is_job)

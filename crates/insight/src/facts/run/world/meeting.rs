@@ -369,8 +369,7 @@ impl Meeting {
 
     /// The process with this rank now, or else the one that had it before.
     pub(crate) fn holder(&self, rank: u32) -> Option<&RankInfo> {
-        let of_rank = || self.ranks.get(&rank).into_iter().chain(self.former.get(&rank));
-        of_rank().find(|info| info.is_live()).or_else(|| of_rank().next())
+        self.known_as(rank).find(|info| info.is_live()).or_else(|| self.known_as(rank).next())
     }
 
     /// As `holder`, for ranks that have met: the ranks before them are only known to have ended.
