@@ -386,15 +386,18 @@ impl Lab {
         self.joins(last, run, "join complete");
     }
 
-    pub(super) fn first_cas(&mut self, n: u32, run: &str) {
+    fn compare_set(&mut self, n: u32, run: &str, expected: &[u8], desired: &[u8]) {
         let key = format!("/torch.rendezvous.{run}");
-        let desired = Payload::borrowed(b"Y2FuaW1hZGFt");
-        self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected: b"", desired });
+        let desired = Payload::borrowed(desired);
+        self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected, desired });
+    }
+
+    pub(super) fn first_cas(&mut self, n: u32, run: &str) {
+        self.compare_set(n, run, b"", b"Y2FuaW1hZGFt");
     }
 
     /// Agent `n` changes the run's state with a compare-set that succeeds.
     pub(super) fn cas(&mut self, n: u32, run: &str, change: &str) {
-        let key = format!("/torch.rendezvous.{run}");
         let (_, addr, pid) = self.clients[&n];
         let model = self.states.entry(run.to_owned()).or_default();
         let expected = model.value();
@@ -404,8 +407,7 @@ impl Lab {
         };
         model.change(n, &host, pid, change, self.now);
         let desired = model.value();
-        let desired = Payload::borrowed(&desired);
-        self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected: &expected, desired });
+        self.compare_set(n, run, &expected, &desired);
     }
 
     /// What the state of a run is, as its agents write it.
@@ -415,9 +417,7 @@ impl Lab {
 
     /// A compare-set that fails, as it does when another was faster.
     pub(super) fn lost_cas(&mut self, n: u32, run: &str) {
-        let key = format!("/torch.rendezvous.{run}");
-        let desired = Payload::borrowed(b"a state that never was");
-        self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected: b"an old state", desired });
+        self.compare_set(n, run, b"an old state", b"a state that never was");
     }
 
     pub(super) fn forget_state(&mut self, run: &str) {
@@ -524,8 +524,8 @@ impl Lab {
 
     /// What was said of one kind.
     pub(super) fn texts(&self, code: &str) -> Vec<&str> {
-        let is_it = |said: &Explanation| yardstick::is_code(&said.code, code);
-        self.said.iter().filter(|(_, said)| is_it(said)).map(|(_, said)| said.text.as_str()).collect()
+        let of_kind = self.said.iter().filter(|(_, said)| said.code == code);
+        of_kind.map(|(_, said)| said.text.as_str()).collect()
     }
 
     /// What was seen of those in the last explanation with this code, as the tags of its facts.

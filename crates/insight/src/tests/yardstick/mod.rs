@@ -55,14 +55,6 @@ const GIVEN_UP: [(&str, &str, &str, &str); 11] = [
     ("truth_ranks *", "ranks_ended", "*", "it is no alarm any more: whether they failed cannot be seen"),
 ];
 
-/// Codes that are one today: the one that tests and scenes may still have, and what it has become.
-const MERGED: [(&str, &str); 0] = [];
-
-/// Whether it is this code, or what that has become.
-pub(super) fn is_code(code: &str, expected: &str) -> bool {
-    code == expected || MERGED.contains(&(expected, code))
-}
-
 /// A finding may be told so much later, in seconds: what is seen is looked at once a second.
 const SLACK: f64 = 0.3;
 
