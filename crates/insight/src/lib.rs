@@ -123,7 +123,7 @@ impl Insight {
     /// The store on `port` was closed: its runs are no longer shown.
     pub fn forget_store(&mut self, port: u16) {
         self.jobs.stores.remove(&port);
-        self.jobs.foreign.forget(port);
+        self.jobs.foreign.0.retain(|foreign| foreign.port != port);
         self.jobs.runs.values_mut().for_each(|run| run.store_was_closed(port));
         let gone = self.jobs.runs.keys().filter(|key| key.port() == Some(port));
         for key in &gone.cloned().collect::<Vec<_>>() {

@@ -43,7 +43,7 @@ pub(crate) fn holds(jobs: &Jobs, now: Timestamp) -> (Vec<Held>, Vec<(u16, Vec<Co
     let away = links::away(&jobs.links, |clients| who_is(jobs, clients), now).into_iter();
     let barriers = jobs.barriers.iter().map(|open| native::at_barrier(open, &jobs.barriers, now));
     held.extend(away.chain(barriers).map(|finding| Held { store: None, run: None, finding }));
-    held.extend(jobs.foreign.iter().map(|foreign| stores::wrong_port(foreign, now)));
+    held.extend(jobs.foreign.0.iter().map(|foreign| stores::wrong_port(foreign, now)));
     let idle = jobs.stores.keys().map(|&port| (port, of_store(jobs, port, now, &mut held))).collect();
     (precedence::uncovered(jobs, held), idle)
 }

@@ -141,8 +141,7 @@ impl TrackedRun {
 
     /// Reports the deaths that have been collected.
     pub(crate) fn tell_deaths(&mut self, now: Timestamp, expected: Option<u32>) {
-        let Some(first) = self.life.dying.first() else { return };
-        if now.since(first.closed.at) < SETTLE {
+        if self.life.dying.first().is_none_or(|first| now.since(first.closed.at) < SETTLE) {
             return;
         }
         let dying = std::mem::take(&mut self.life.dying);

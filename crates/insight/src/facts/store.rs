@@ -274,7 +274,7 @@ pub(crate) struct Foreign {
 
 /// Clients that came to the wrong port lately.
 #[derive(Debug, Default)]
-pub(crate) struct ForeignClients(VecDeque<Foreign>);
+pub(crate) struct ForeignClients(pub(crate) VecDeque<Foreign>);
 
 impl ForeignClients {
     /// One of them came.
@@ -297,15 +297,6 @@ impl ForeignClients {
     pub(crate) fn pass_time(&mut self, now: Timestamp) {
         const SHOWN: Duration = Duration::from_mins(5);
         self.0.retain(|foreign| now.since(foreign.last) < SHOWN);
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Foreign> {
-        self.0.iter()
-    }
-
-    /// The store on this port is closed.
-    pub(crate) fn forget(&mut self, port: u16) {
-        self.0.retain(|foreign| foreign.port != port);
     }
 }
 

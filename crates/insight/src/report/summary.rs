@@ -16,7 +16,6 @@ use rallypoint_rendezvous::gate::{GateSnapshot, KnownPod};
 
 /// Ranks shown one by one with one run.
 const RANKS_SHOWN: usize = 1024;
-const GRID: u32 = MOST_RANKS;
 
 /// A run in few words.
 pub(crate) fn summary(
@@ -142,7 +141,7 @@ pub(crate) fn rank_grid(run: &TrackedRun, links: &Links, epoch: Epoch) -> Option
     }
     let meeting = world.shown();
     let highest = meeting.ranks.keys().next_back().map(|rank| rank.saturating_add(1));
-    let len = meeting.size.max(highest)?.min(GRID);
+    let len = meeting.size.max(highest)?.min(MOST_RANKS);
     let is_past = |rank: &u32| meeting.ranks.get(rank).is_some_and(|info| is_of_round_before(run, info));
     let has_none = meeting.ranks.keys().all(is_past);
     if has_none && matches!(run.kind, RunKind::C10d | RunKind::Native) {

@@ -210,9 +210,6 @@ impl World {
 
     /// Unites ranks that meet again with all that have come meanwhile and are prepared for as many.
     fn unite(&mut self, at: usize, size: Option<u32>, made_before: Option<u32>) -> usize {
-        if self.meetings.len() == 1 {
-            return at;
-        }
         let number = self.meetings[at].number;
         let is_alike = |info: &RankInfo| info.size == size && info.made_before == made_before;
         let gathers = |other: &mut Meeting| {

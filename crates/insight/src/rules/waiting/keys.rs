@@ -1,13 +1,11 @@
 //! Waits for keys of the program, and for groups on a store with a prefix of its own.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fmt::{self, Display, Formatter};
 
 use crate::facts::{Client, Meeting, Passed, Poll, RunKey, TrackedRun, Waiting, process};
 use crate::identity::processes::Graph;
 use crate::reason::{
-    Code, Finding, Names, Presence, RESET, Reason, SAME_GROUP, SLIP, Sighting, Waits, has, have_waited,
-    if_some,
+    Code, Finding, Names, Presence, RESET, SAME_GROUP, SLIP, Sighting, Waits, has, have_waited, if_some,
 };
 use crate::rules::waiting::{NOT_REACHED, in_group};
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
@@ -17,58 +15,11 @@ use rallypoint_protocol::keys::{
 };
 use rallypoint_store::KeyPast;
 
-/// Why a key of a program is not there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Absence {
-    /// Nobody has written it.
-    NotWritten,
-    /// It was written and deleted, or it is not known any more whether it was.
-    NotThere,
-    /// A client deleted it, or took its last item.
-    Deleted,
-    /// The connection of the process that publishes it closed so long ago.
-    WriterGone(Elapsed),
-    /// An operator reset the store so long ago: it may have been there before.
-    Reset(Elapsed),
-    /// It is there, and those who read it again and again wait for another number.
-    Is(i64),
-}
-
-impl Display for Absence {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotWritten => f.write_str("which nobody has written"),
-            Self::NotThere => f.write_str("which does not exist"),
-            Self::Deleted => f.write_str("which was there: a client deleted it, or took its last item"),
-            Self::WriterGone(ago) => write!(f, "whose writer's connection closed {ago} ago"),
-            Self::Is(number) => write!(f, "which is {number}"),
-            Self::Reset(ago) => write!(f, "which does not exist; an operator reset the store {ago} ago"),
-        }
-    }
-}
-
+const WRITER_GONE: &str = "look at the log of the process that publishes it; a process publishes once, and \
+                           again only when it is started anew";
 const SAME_PREFIX: &str = "if these are processes of one job, give them all the same prefix, and let them \
                            make their groups in the same order; else look for processes that have not \
                            reached this call, or have ended";
-
-/// `similar`: a key that is there, and differs by a slip.
-fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: Option<String>) -> Reason {
-    let waits = have_waited(who.count());
-    let look_at = match absence {
-        Absence::WriterGone(_) => {
-            "look at the log of the process that publishes it; a process publishes once, and again only when \
-             it is started anew"
-        }
-        _ if similar.is_some() => SLIP,
-        Absence::Reset(_) => RESET,
-        _ => Code::WaitingForKey.rule().look_at,
-    };
-    Code::WaitingForKey
-        .says(format!("{who} {waits} {waited} for `{key}`, {absence}"))
-        .look_at(look_at)
-        .held(who)
-        .then(&if_some(similar, |key| format!("; `{key}` exists")))
-}
 
 /// The barrier that is waited at with this key: a BARRIER, that of torch before 2.1, which polls its counter,
 /// or one of `torch.distributed.elastic.utils.store`, which counts arrivals in `num_members`.
@@ -237,10 +188,20 @@ impl Graph<'_> {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
             let similar = similar.map(|key| ShownKey(key).to_string());
             let gone = publisher.and_then(|name| self.store.publishers.get(name)?.gone);
-            let gone = gone.map(|at| Absence::WriterGone(Elapsed(self.now.since(at))));
-            let number = number.map(Absence::Is);
-            let absence = gone.or(number).unwrap_or_else(|| self.absence(wait, run));
-            for_key(&about, &who, waited, absence, similar)
+            let (absence, look_at) = match (gone, number) {
+                (Some(at), _) => {
+                    let ago = Elapsed(self.now.since(at));
+                    (format!("whose writer's connection closed {ago} ago"), WRITER_GONE)
+                }
+                // Those who read it again and again wait for another number.
+                (None, Some(number)) => (format!("which is {number}"), Code::WaitingForKey.rule().look_at),
+                (None, None) => self.absence(wait, run),
+            };
+            let waits = have_waited(who.count());
+            Code::WaitingForKey
+                .says(format!("{who} {waits} {waited} for `{about}`, {absence}"))
+                .look_at(if similar.is_some() && gone.is_none() { SLIP } else { look_at })
+                .then(&if_some(similar, |key| format!("; `{key}` exists")))
         };
         let reason = reason.held(&who).ended(&ended).others(&others);
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
@@ -278,14 +239,20 @@ impl Graph<'_> {
         (Names::of(ended), others)
     }
 
-    /// Why the key that a program waits for is not there.
-    fn absence(&self, wait: &Waiting, run: Option<&TrackedRun>) -> Absence {
+    /// Why the key that a program waits for is not there, and what to look at.
+    fn absence(&self, wait: &Waiting, run: Option<&TrackedRun>) -> (String, &'static str) {
+        // It may have been there before.
         let reset = self.store.reset.filter(|at| run.is_some_and(|run| run.first_seen <= *at));
-        match (wait.view.past, reset) {
-            (KeyPast::Deleted, _) => Absence::Deleted,
-            (_, Some(at)) => Absence::Reset(Elapsed(self.now.since(at))),
-            (KeyPast::NotDeleted, None) => Absence::NotWritten,
-            (KeyPast::NotKnown, None) => Absence::NotThere,
-        }
+        let why = match (wait.view.past, reset) {
+            (KeyPast::Deleted, _) => "which was there: a client deleted it, or took its last item",
+            (_, Some(at)) => {
+                let ago = Elapsed(self.now.since(at));
+                return (format!("which does not exist; an operator reset the store {ago} ago"), RESET);
+            }
+            (KeyPast::NotDeleted, None) => "which nobody has written",
+            // It was written and deleted, or it is not known any more whether it was.
+            (KeyPast::NotKnown, None) => "which does not exist",
+        };
+        (why.to_owned(), Code::WaitingForKey.rule().look_at)
     }
 }

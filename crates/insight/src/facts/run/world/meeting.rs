@@ -278,9 +278,7 @@ impl Meeting {
 
     /// When the last of the ranks left, if none is there.
     pub(crate) fn all_gone(&self) -> Option<Timestamp> {
-        let gone: Option<Vec<Timestamp>> = self.ranks.values().map(|info| info.gone).collect();
-        let all_gone = gone.and_then(|gone| gone.into_iter().max());
-        all_gone.filter(|_| !self.former.values().any(RankInfo::is_live))
+        self.ranks.values().filter_map(|info| info.gone).max().filter(|_| !self.is_live())
     }
 
     /// When all ended who had met, if no process of theirs is connected.
