@@ -56,7 +56,7 @@ pub use crate::report::log::Change;
 pub use crate::totals::{JOIN_BUCKETS, RoundEnds, Totals};
 
 /// How insight is set.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
     /// What is waited for is said when it has lasted this long.
     pub explain_after: Duration,

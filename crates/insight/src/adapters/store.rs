@@ -404,36 +404,33 @@ impl Fold<'_> {
             self.jobs.store(self.port).polls(conn, key.clone(), None, (waited, past), self.at);
         }
         let topic = (run, key);
-        let given_up = &self.jobs.store(self.port).given_up;
-        if given_up.len() >= MOST {
+        if self.jobs.store(self.port).given_up.len() >= MOST {
             return;
         }
+        let before = self.jobs.store(self.port).given_up.remove(&topic);
         // Thousands may give up on one key: what is known of it is looked up for the first of them.
-        if !given_up.contains_key(&topic) {
+        let mut given_up = before.unwrap_or_else(|| {
             let graph = self.jobs.graph(self.port, self.at);
             let beside = graph.map(|graph| graph.beside(topic.0.as_ref(), conn, &topic.1));
-            let new = GivenUp { at: self.at, ..beside.unwrap_or_default() };
-            self.jobs.store(self.port).given_up.insert(topic.clone(), new);
+            GivenUp { at: self.at, ..beside.unwrap_or_default() }
+        });
+        given_up.waited = given_up.waited.max(waited);
+        if given_up.who.iter().any(|(known, _)| *known == conn) {
+            given_up.again = true;
+        } else if given_up.who.len() >= SHOWN {
+            given_up.more = given_up.more.saturating_add(1);
+        } else {
+            // Its process may be known by another connection.
+            let process = self.client(conn).and_then(|client| client.process());
+            let graph = self.jobs.graph(self.port, self.at);
+            let known = graph.and_then(|graph| graph.member_of(conn, process));
+            let who = self.jobs.who(self.port, known.unwrap_or(conn));
+            let gave_up = Evidence { who, ..self.evidence(Seen::GaveUp, conn, &topic.1) };
+            if !given_up.who.iter().any(|(_, known)| known.who == gave_up.who) {
+                given_up.who.push((conn, gave_up));
+            }
         }
-        let Some(entry) = self.jobs.store(self.port).given_up.get_mut(&topic) else { return };
-        entry.waited = entry.waited.max(waited);
-        if entry.who.iter().any(|(known, _)| *known == conn) {
-            entry.again = true;
-            return;
-        }
-        if entry.who.len() >= SHOWN {
-            entry.more = entry.more.saturating_add(1);
-            return;
-        }
-        // Its process may be known by another connection.
-        let graph = self.jobs.graph(self.port, self.at);
-        let known = graph.and_then(|graph| graph.member_of(conn, graph.store.clients.get(&conn)?.process()));
-        let who = self.jobs.who(self.port, known.unwrap_or(conn));
-        let gave_up = Evidence { who, ..self.evidence(Seen::GaveUp, conn, &topic.1) };
-        let Some(entry) = self.jobs.store(self.port).given_up.get_mut(&topic) else { return };
-        if !entry.who.iter().any(|(_, known)| known.who == gave_up.who) {
-            entry.who.push((conn, gave_up));
-        }
+        self.jobs.store(self.port).given_up.insert(topic, given_up);
     }
 
     /// A process was seen to do this with a key now.

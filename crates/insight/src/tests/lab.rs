@@ -108,7 +108,7 @@ impl Lab {
     pub(super) fn with(settings: Settings, stale: StaleKeyConfig) -> Self {
         Self {
             store: Store::new(CAPACITY, stale.clone()),
-            insight: Insight::new(settings.clone()),
+            insight: Insight::new(settings),
             settings,
             stale,
             taken: 0,
@@ -219,11 +219,6 @@ impl Lab {
         self.clients.insert(n, (conn, addr, pid));
     }
 
-    pub(super) fn connect_as(&mut self, n: u32, of: u32) {
-        let (_, addr, pid) = self.clients[&of];
-        self.connect(n, &addr.to_string(), pid);
-    }
-
     /// An operator resets the store.
     pub(super) fn reset(&mut self) {
         self.store.reset(&mut self.recorder);
@@ -267,10 +262,6 @@ impl Lab {
 
     pub(super) fn set(&mut self, n: u32, key: &str, value: &[u8]) {
         self.apply(n, &Request::Set { key: key.as_bytes(), value: Payload::borrowed(value) });
-    }
-
-    pub(super) fn delete(&mut self, n: u32, key: &str) {
-        self.apply(n, &Request::Delete { key: key.as_bytes() });
     }
 
     pub(super) fn add(&mut self, n: u32, key: &str, delta: i64) {
@@ -343,7 +334,7 @@ impl Lab {
         self.recorder = Recorder { now: start, ..Recorder::default() };
         let _ = self.insight.take_pasts();
         let pasts = self.insight.pasts(None, usize::MAX);
-        self.insight = Insight::new(Settings { epoch: self.epoch, ..self.settings.clone() });
+        self.insight = Insight::new(Settings { epoch: self.epoch, ..self.settings });
         self.insight.remember(pasts.into_iter());
         self.store = Store::new(CAPACITY, self.stale.clone());
         self.store.restore(ID, image.stores[&ID].clone(), &live, self.now, &mut self.recorder);
@@ -377,13 +368,6 @@ impl Lab {
     /// Agents of c10d come and join, one after the other.
     pub(super) fn join(&mut self, run: &str, agents: Range<u32>) {
         agents.for_each(|n| self.joins(n, run, "join"));
-    }
-
-    /// The last of them completes the round.
-    pub(super) fn join_all(&mut self, run: &str, agents: Range<u32>) {
-        let last = agents.end - 1;
-        self.join(run, agents.start..last);
-        self.joins(last, run, "join complete");
     }
 
     fn compare_set(&mut self, n: u32, run: &str, expected: &[u8], desired: &[u8]) {
@@ -464,17 +448,6 @@ impl Lab {
             self.set(n, &format!("{base}/last_member"), b"x");
         }
         self.wait(n, &[&format!("{base}/last_member")]);
-    }
-
-    /// The exit barrier before PyTorch 2.4: a key for each agent, and another when it has read all of them.
-    pub(super) fn pass_old_exit(&mut self, run: &str, nodes: u32) {
-        let base = format!("/torch.rendezvous.{run}.0/torchelastic/agent/terminal_state");
-        for n in 0..nodes {
-            self.set(n, &format!("{base}{n}"), n.to_string().as_bytes());
-        }
-        for n in 0..nodes {
-            self.set(n, &format!("{base}{n}.FIN"), b"FIN");
-        }
     }
 
     /// The agent of a static run: it tells its role; node rank 0 waits for those of all nodes, the others for
