@@ -11,9 +11,9 @@ use crate::facts::{
     with_pid,
 };
 use crate::identity::processes::Graph;
-use crate::report::log::Told;
+use crate::report::log::{Change, Told};
 use crate::totals::Totals;
-use rallypoint_api::RunKind;
+use rallypoint_api::{RunGone, RunKind};
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 use rallypoint_rendezvous::barrier::OpenBarrier;
 
@@ -177,7 +177,10 @@ impl Jobs {
 
     pub(crate) fn drop_run(&mut self, told: &mut Told, key: &RunKey) {
         let Some(run) = self.runs.remove(key) else { return };
-        told.forget_run(key, || self.name(key));
+        told.forget(key);
+        if run.shown_version > 0 {
+            told.tell(Change::RunGone(RunGone { run_id: self.name(key), store: key.port() }));
+        }
         if let Some(store) = run.store().and_then(|port| self.stores.get_mut(&port)) {
             store.release(key);
         }

@@ -91,10 +91,8 @@ pub struct Insight {
     jobs: Jobs,
     told: Told,
     pasts: Pasts,
-    /// When what holds was last looked at.
+    /// When what holds was last looked at; none: it is to be looked at anew.
     looked: Option<Timestamp>,
-    /// The waits were told since then.
-    waits_told: bool,
 }
 
 /// What it is fed with.
@@ -106,7 +104,6 @@ impl Insight {
             told: Told::new(settings.explain_after, Epoch(settings.epoch)),
             pasts: Pasts::default(),
             looked: None,
-            waits_told: false,
         }
     }
 
@@ -152,7 +149,7 @@ impl Insight {
     /// The outstanding waits of the store on `port` that have lasted over a second, which replace those told
     /// before, and when the connections asked for something last that insight [asks for](Self::asks_for).
     pub fn waits(&mut self, port: u16, waits: Vec<WaitView>, heard: &[(ConnId, Timestamp)], now: Timestamp) {
-        self.waits_told = true;
+        self.looked = None;
         self.fold(port, now).waits(waits, heard);
     }
 
@@ -234,7 +231,8 @@ impl Insight {
         let run = self.jobs.runs.entry(RunKey::Id(snapshot.run_id.clone())).or_insert_with_key(new);
         if run.native.is_none() {
             // It takes the place of its announcements: what was said of its pods stays.
-            *run = TrackedRun { version: run.version, ..new(&run.key) };
+            let TrackedRun { version, shown_version, .. } = *run;
+            *run = TrackedRun { version, shown_version, ..new(&run.key) };
         }
         run.fold_native(snapshot, store);
         run.touch();
@@ -322,8 +320,7 @@ impl Insight {
         self.pasts.recall(&mut jobs.runs, told.epoch, now);
         self.pass_time(now);
         self.tell_of_stores(now);
-        let is_due = self.looked.is_none_or(|looked| now.since(looked) >= LOOK_EVERY);
-        if std::mem::take(&mut self.waits_told) || is_due {
+        if self.looked.is_none_or(|looked| now.since(looked) >= LOOK_EVERY) {
             self.looked = Some(now);
             self.look(now);
             self.forget_over(now);

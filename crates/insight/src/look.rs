@@ -177,7 +177,7 @@ impl Insight {
     }
 
     pub(crate) fn tell_changes(&mut self) {
-        let is_new = |run: &&TrackedRun| !self.told.is_shown(&run.key, run.version);
+        let is_new = |run: &&TrackedRun| run.shown_version != run.version;
         let changed: Vec<_> = self.jobs.runs.values().filter(is_new).map(|run| run.key.clone()).collect();
         if changed.is_empty() {
             return;
@@ -186,7 +186,8 @@ impl Insight {
         for key in changed {
             let headline = headlines.remove(&key).unwrap_or_default();
             let summary = summary(&self.jobs, &self.jobs.runs[&key], headline, self.told.epoch);
-            self.told.show(key, summary);
+            self.jobs.runs.entry(key).and_modify(|run| run.shown_version = run.version);
+            self.told.tell(Change::Run(summary));
         }
     }
 }

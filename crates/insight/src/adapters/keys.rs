@@ -108,7 +108,7 @@ impl TrackedRun {
             RendezvousPart::MasterAddr => self.life.master_addr = Some(text()),
             RendezvousPart::MasterPort => {
                 self.life.master_port = Some(text());
-                self.life.workers_placed = false;
+                self.life.told_elsewhere = false;
             }
             RendezvousPart::RoleInfo(rank) => {
                 if self.round.roles.len() < MOST_NODES {

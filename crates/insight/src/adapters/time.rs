@@ -144,12 +144,12 @@ impl TrackedRun {
     /// The workers meet in another store. The agents publish its address in every launch mode; workers that
     /// use this server come soon after.
     fn tell_elsewhere(&mut self, explain_after: Duration, now: Timestamp) {
-        let is_elsewhere = !self.life.workers_placed
+        let is_elsewhere = !self.life.told_elsewhere
             && self.round.assigned_at.is_some_and(|at| now.since(at) >= explain_after)
             && self.world.connected.is_empty()
             && !self.state.is_over();
         if let (true, Some(address)) = (is_elsewhere, self.workers_store()) {
-            self.life.workers_placed = true;
+            self.life.told_elsewhere = true;
             self.found(starts::elsewhere(&address, now));
         }
     }

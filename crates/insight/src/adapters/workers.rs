@@ -19,7 +19,6 @@ impl TrackedRun {
             self.restart(self.round.number.saturating_add(1));
         }
         self.world.enter(conn, process);
-        self.life.workers_placed = true;
         self.life.has_workers_here = true;
         if !self.has_agents() {
             self.round.started.get_or_insert(at);

@@ -104,7 +104,7 @@ pub(crate) struct Headline {
     pub(crate) notes: u32,
 }
 
-/// What has been said, what has changed, and which versions of the runs the subscribers have.
+/// What has been said, and what has changed.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) explain_after: Duration,
@@ -113,7 +113,6 @@ pub(crate) struct Told {
     entries: BTreeMap<Topic, Entry>,
     next_id: u64,
     pub(crate) changes: Vec<Change>,
-    shown: BTreeMap<RunKey, u64>,
 }
 
 impl Told {
@@ -125,31 +124,12 @@ impl Told {
     const MOST_CHANGES: usize = 16_384;
 
     pub(crate) fn new(explain_after: Duration, epoch: Epoch) -> Self {
-        let (entries, changes, shown) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
-        Self { explain_after, epoch, entries, next_id: 1, changes, shown }
+        Self { explain_after, epoch, entries: BTreeMap::new(), next_id: 1, changes: Vec::new() }
     }
 
     pub(crate) fn tell(&mut self, change: Change) {
         if self.changes.len() < Self::MOST_CHANGES {
             self.changes.push(change);
-        }
-    }
-
-    /// Whether the subscribers have this version of a run.
-    pub(crate) fn is_shown(&self, key: &RunKey, version: u64) -> bool {
-        self.shown.get(key) == Some(&version)
-    }
-
-    pub(crate) fn show(&mut self, key: RunKey, summary: RunSummary) {
-        self.shown.insert(key, summary.version);
-        self.tell(Change::Run(summary));
-    }
-
-    /// A run is no longer known.
-    pub(crate) fn forget_run(&mut self, key: &RunKey, run_id: impl FnOnce() -> String) {
-        self.forget(key);
-        if self.shown.remove(key).is_some() {
-            self.tell(Change::RunGone(RunGone { run_id: run_id(), store: key.port() }));
         }
     }
 

@@ -118,8 +118,8 @@ pub(crate) struct LifeFacts {
     pub(crate) dying: Vec<Dying>,
     /// Static: nodes that start their workers again, not yet reported.
     pub(crate) restarting: Option<Restarting>,
-    /// It is known where the workers meet: it was reported, or they came here.
-    pub(crate) workers_placed: bool,
+    /// It was reported that the workers meet in another store.
+    pub(crate) told_elsewhere: bool,
     /// Where its workers are to meet, as rank 0's agent published it: from torch 2.15 on in the first round
     /// only.
     pub(crate) master_addr: Option<String>,

@@ -23,6 +23,8 @@ pub(crate) struct TrackedRun {
     pub(crate) kind: RunKind,
     /// Goes up with every change that is shown.
     pub(crate) version: u64,
+    /// The version that the subscribers have; 0: they know nothing of it.
+    pub(crate) shown_version: u64,
     /// The version whose past the journal has.
     pub(crate) kept_version: u64,
     pub(crate) first_seen: Timestamp,
@@ -479,6 +481,7 @@ impl TrackedRun {
             key,
             kind,
             version: 1,
+            shown_version: 0,
             kept_version: 0,
             first_seen: now,
             known_since: now,
