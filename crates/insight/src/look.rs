@@ -164,11 +164,8 @@ impl Insight {
 
     pub(crate) fn forget_over(&mut self, now: Timestamp) {
         let is_old = |run: &&TrackedRun| {
-            run.state.is_over()
-                && run.native.is_none()
-                && run.agents.is_empty()
-                && run.world.connected.is_empty()
-                && run.round.over_at.is_some_and(|at| now.since(at) >= OVER_SHOWN)
+            let over = run.round.over_at.filter(|_| run.state.is_over() && run.is_empty());
+            over.is_some_and(|at| now.since(at) >= OVER_SHOWN)
         };
         let old: Vec<RunKey> = self.jobs.runs.values().filter(is_old).map(|run| run.key.clone()).collect();
         for key in &old {

@@ -169,9 +169,6 @@ impl TrackedRun {
 
     /// Another process that claims the rank of a node. A copy that came after all had met is none of them.
     pub(crate) fn heir(&self, node: &TrackedNode) -> Option<usize> {
-        if self.kind != RunKind::Static {
-            return None;
-        }
         let is_it = |rival: &TrackedNode| {
             rival.is_rival()
                 && rival.rank == node.rank

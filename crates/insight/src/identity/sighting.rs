@@ -44,15 +44,11 @@ impl Graph<'_> {
         let (conn, gone) = match &wanted.writer {
             ExpectedWriter::Node(_) => {
                 let node = run.node_to_write(wanted)?;
-                // It has gone on by itself.
-                if node.membership == Membership::Left && node.lingers() && !node.finished {
-                    return None;
-                }
                 (node.conn, node.gone)
             }
             ExpectedWriter::Rank(rank) => {
-                let (conn, gone) = run.world.published(self.meeting(asking, run), *rank)?;
-                (Some(conn), gone)
+                let rank = run.world.published(self.meeting(asking, run), *rank)?;
+                (Some(rank.conn), rank.gone)
             }
             // Where some groups use gloo, it has told its rank.
             ExpectedWriter::NcclRankZero => match run.world.holder(self.meeting(asking, run), 0) {

@@ -59,31 +59,22 @@ impl TrackedRun {
     /// Lets go of what may be missed: of a run that is over all but how many they were and how it ended, of
     /// another the history.
     pub(crate) fn make_room(&mut self) {
+        const MOMENTS: usize = 8;
         if self.can_be_summarized() {
-            self.summarize();
+            if self.native.is_none() {
+                self.round.let_go = self.joined();
+                self.life.nodes = Vec::new();
+            }
+            self.round.assigned.clear();
+            self.world.summarize();
         }
-        self.shorten_history();
+        // The last events stay.
+        let old = self.timeline.len().saturating_sub(MOMENTS);
+        self.timeline.drain(..old);
+        self.timeline.shrink_to_fit();
     }
 
     pub(crate) fn can_be_summarized(&self) -> bool {
         self.state.is_over() && self.agents.is_empty() && self.world.connected.is_empty()
-    }
-
-    /// The number of nodes, the times, and how it ended stay.
-    fn summarize(&mut self) {
-        if self.native.is_none() {
-            self.round.let_go = self.joined();
-            self.life.nodes = Vec::new();
-        }
-        self.round.assigned.clear();
-        self.world.summarize();
-    }
-
-    /// The last events stay.
-    fn shorten_history(&mut self) {
-        const MOMENTS: usize = 8;
-        let old = self.timeline.len().saturating_sub(MOMENTS);
-        self.timeline.drain(..old);
-        self.timeline.shrink_to_fit();
     }
 }

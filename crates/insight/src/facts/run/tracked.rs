@@ -11,7 +11,7 @@ use crate::facts::run::limits::{LATE, LATEST, MOST_MOMENTS, MOST_NODES, SETTLE};
 use crate::facts::run::node::{Membership, NodeId, Sign, TrackedNode};
 use crate::facts::run::round::{AssignedRanks, LifeFacts, Native, RoundFacts, TimelineEntry};
 use crate::facts::run::world::{Meeting, NcclRoot, World};
-use crate::reason::{Evidence, Finding, Names, Place, Presence, Sighting};
+use crate::reason::{Evidence, Finding, Place, Presence, Sighting};
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 use rallypoint_protocol::keys::{ExpectedWriter, Wanted};
@@ -321,34 +321,6 @@ impl TrackedRun {
         let is_of_round = |at: Timestamp| self.round.completed.is_some_and(|completed| at >= completed);
         let root = self.world.nccl_root.as_ref();
         root.filter(|root| !self.has_agents() || is_of_round(root.wrote.at))
-    }
-
-    /// For ranks that meet by an NCCL id: how many have asked for it, of how many if agents tell that, who
-    /// has not, and since when it is there. Who that is shows where each node has an address of its own.
-    pub(crate) fn came_for_nccl_id(&self) -> Option<(u32, Option<u32>, Names, Timestamp)> {
-        // What was lost with a link, or with the last server, may have come before.
-        let is_known = !self.round.is_of_before && !self.life.was_cut_off;
-        let (root, world) = (self.nccl_root().filter(|_| is_known)?, &self.world);
-        let world_size = self.world_size();
-        let is_due = world_size.is_some() || !self.has_agents();
-        let came = world.connected.came().filter(|_| is_due && world.is_unnamed())?;
-        let of_node = |&rank: &u32| {
-            let node = self.node_of_rank(rank)?;
-            let came = came.get(&self.address_of(node)?).copied().unwrap_or_default();
-            Some((node, self.ranks_of(rank)?, came))
-        };
-        let nodes: Option<Vec<(&TrackedNode, Range<u32>, u32)>> =
-            self.round.assigned.keys().map(of_node).collect();
-        let lacks = |(_, ranks, came): &(&TrackedNode, Range<u32>, u32)| *came < count(ranks.len());
-        let missing = nodes.into_iter().flatten().filter(lacks).map(|(node, ranks, came)| {
-            let (first, last) = (ranks.start, ranks.end.saturating_sub(1));
-            let of = if first == last { format!("rank {first}") } else { format!("ranks {first}-{last}") };
-            match count(ranks.len()).saturating_sub(came) {
-                _ if came == 0 => format!("{of} on {}", node.name),
-                missing => format!("{missing} of {of} on {}", node.name),
-            }
-        });
-        Some((came.values().sum(), world_size, Names::of(missing), root.wrote.at))
     }
 
     /// The node rank of the node that was given this rank, with its ranks.

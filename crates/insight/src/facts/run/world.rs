@@ -478,8 +478,8 @@ impl World {
     }
 
     /// The process that a rank finds there: as [`World::holder`], if its address was not dropped.
-    pub(crate) fn published(&self, meeting: &Meeting, rank: u32) -> Option<(ConnId, Option<Timestamp>)> {
-        self.found(meeting, rank, |of| of.ranks.get(&rank)).map(|info| (info.conn, info.gone))
+    pub(crate) fn published<'w>(&'w self, meeting: &'w Meeting, rank: u32) -> Option<&'w RankInfo> {
+        self.found(meeting, rank, |of| of.ranks.get(&rank))
     }
 
     fn found<'w>(
@@ -532,7 +532,7 @@ impl World {
     /// How a rank of the meeting that counts is shown: see `RankGrid`.
     pub(crate) fn shown_rank(&self, rank: u32) -> char {
         let meeting = self.shown();
-        let is_beside = || self.published(meeting, rank).is_some_and(|(_, gone)| gone.is_none());
+        let is_beside = || self.published(meeting, rank).is_some_and(RankInfo::is_live);
         match meeting.shown(rank) {
             '.' if is_beside() => 'j',
             '.' if self.is_there(meeting, rank) => 'o',
