@@ -64,9 +64,14 @@ impl Insight {
 
     fn fact(&mut self, mut held: Held, now: Timestamp) {
         let subject = self.subject_of(&held);
-        held.finding.reason.is_detail |= self.is_detail(&held);
         let run = held.run.as_ref().and_then(|key| self.jobs.runs.get(key));
-        let is_complete = held.finding.reason.code == Code::RoundComplete;
+        let Reason { code, severity, .. } = held.finding.reason;
+        let is_close = (code, severity) == (Code::RunClosed, Severity::Info);
+        // A run is told without it, as its nodes are at the exit barrier when it is closed. The rendezvous
+        // learns only afterwards that those at the barrier have succeeded.
+        held.finding.reason.is_detail |= run
+            .is_some_and(|run| is_close && (run.state == RunState::Finished || !run.round.exit.is_empty()));
+        let is_complete = code == Code::RoundComplete;
         // The ranks of a round meet while its nodes may be lost.
         let is_of_nodes = held.finding.reason.counts_nodes();
         let is_whole = |run: &TrackedRun| run.native.is_some() && run.round.group >= run.life.earlier_size;
@@ -77,15 +82,6 @@ impl Insight {
         let topic = Topic::of(held.store, held.run, &held.finding);
         let utterance = self.told.fact(topic, subject, held.finding, now);
         self.say(utterance, now);
-    }
-
-    /// Whether a run is told without it, as its nodes are at the exit barrier when it is closed.
-    fn is_detail(&self, held: &Held) -> bool {
-        let run = held.run.as_ref().and_then(|key| self.jobs.runs.get(key));
-        let Reason { code, severity, .. } = held.finding.reason;
-        let is_close = (code, severity) == (Code::RunClosed, Severity::Info);
-        // The rendezvous learns only afterwards that those at the barrier have succeeded.
-        run.is_some_and(|run| is_close && (run.state == RunState::Finished || !run.round.exit.is_empty()))
     }
 
     fn say(&mut self, utterances: impl IntoIterator<Item = Utterance>, now: Timestamp) {

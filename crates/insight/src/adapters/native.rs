@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::facts::Absent as AbsentNode;
 use crate::facts::{Agent, MISSING_SHOWN, Membership, Native, NodeId, Over, Spare, TrackedNode, TrackedRun};
-use crate::reason::{Evidence, Finding, Presence, has};
+use crate::reason::{Evidence, Finding, Place, Presence, has};
 use crate::rules::starts;
 use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, RunState, Seen};
 use rallypoint_protocol::ids::{ConnId, Label, Timestamp, count};
@@ -112,11 +112,9 @@ impl TrackedRun {
         }
         let met_at = store.or_else(|| self.native.as_ref()?.met_at);
         let (min, max) = (terms.min_nodes, terms.max_nodes);
-        let needed = if min == max { min.to_string() } else { format!("{min} to {max}") };
-        let joined = self.joined();
-        let nodes = if max == 1 { "node" } else { "nodes" };
-        let waits =
-            format!("{joined} of {needed} {nodes} {} joined; {}", has(joined as usize), snapshot.reason);
+        let from = if min == max { String::new() } else { format!("{min} to ") };
+        let (joined, nodes) = (self.joined(), Place::Node.count(max));
+        let waits = format!("{joined} of {from}{nodes} {} joined; {}", has(joined as usize), snapshot.reason);
         self.native = Some(Native {
             state,
             is_expiring: snapshot.is_expiring,

@@ -39,14 +39,9 @@ impl TrackedRun {
         self.tell_elsewhere(explain_after, now);
         self.update_state(now);
         // The meeting or the round that counts may be another one now.
-        let met = if self.native.is_some() {
-            self.round.completed
-        } else {
-            self.world.shown().met.filter(|_| !self.has_agents())
-        };
-        let met = met.filter(|_| self.state == RunState::Running);
-        if let Some(met) = met.filter(|met| *met != self.state_since) {
-            self.state_since = met;
+        let since = self.since(self.state).filter(|_| self.state == RunState::Running);
+        if let Some(since) = since.filter(|since| *since != self.state_since) {
+            self.state_since = since;
             self.touch();
         }
     }
@@ -79,7 +74,7 @@ impl TrackedRun {
         if before == state {
             return;
         }
-        self.state_since = self.end_of(state).unwrap_or(now);
+        self.state_since = self.since(state).unwrap_or(now);
         let had_met = !matches!(before, RunState::Joining | RunState::LastCall | RunState::Exchanging);
         if state == RunState::Joining && had_met {
             self.gathers_anew = Some(now);
@@ -101,11 +96,12 @@ impl TrackedRun {
     }
 
     /// When it came to this state: that a run is over is noticed later, but for a native one.
-    fn end_of(&self, state: RunState) -> Option<Timestamp> {
+    fn since(&self, state: RunState) -> Option<Timestamp> {
         match state {
             // A round goes on when what began to gather for the next one has given up.
             RunState::Running if self.native.is_some() => self.round.completed,
             _ if self.native.is_some() => None,
+            RunState::Running if !self.has_agents() => self.world.shown().met,
             RunState::Finished => self.round.exit_done,
             RunState::Closed => self.round.closed,
             RunState::Gone if self.has_agents() => self.life.all_gone,

@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::facts::{Dying, MOST_NODES, Process, RankInfo, Room, SETTLE, TrackedRun};
 use crate::reason::{Evidence, Finding};
 use crate::rules::{losses, starts};
-use rallypoint_api::RunState;
 use rallypoint_protocol::ids::{ConnId, Timestamp};
 
 /// An agent notices within this time that a worker has ended.
@@ -114,9 +113,6 @@ impl TrackedRun {
         let meeting = &world.meetings[at];
         let (Some(met), Some(mut reason)) = (meeting.met, starts::ranks_met(meeting)) else { return };
         let is_again = meeting.first_met.is_some();
-        if self.state == RunState::Running && world.shown().number == meeting.number {
-            self.state_since = met;
-        }
         if !self.has_agents() {
             // This line says everything that the line about the start would say.
             self.told_start = self.round.started;

@@ -208,8 +208,7 @@ impl Truth {
 
     fn come(&mut self, host: usize) {
         let conn = self.now.agents.len() as u32;
-        self.lab.connect(conn, &format!("10.77.0.{}", 10 + host), 1000 + conn);
-        self.lab.ping(conn);
+        self.lab.come(conn, &format!("10.77.0.{}", 10 + host), 1000 + conn);
         if !self.lab.has("/torch.rendezvous.job") {
             // The state of those that have all gone was dropped.
             self.lab.forget_state("job");
