@@ -52,9 +52,10 @@ impl TrackedRun {
         self.round.exit_since.get_or_insert(now);
         // Who has finished is of its round, even if others had taken it out.
         let round = self.round.number;
-        let is_it = |node: &&mut TrackedNode| node.lingers() && node.conn == Some(conn);
-        let out = self.life.nodes.iter_mut().find(is_it);
-        if let Some(node) = out.filter(|node| node.round == round && node.rank.is_some()) {
+        let is_it = |node: &&mut TrackedNode| {
+            node.lingers() && node.conn == Some(conn) && node.round == round && node.rank.is_some()
+        };
+        if let Some(node) = self.life.nodes.iter_mut().find(is_it) {
             node.membership = Membership::Participant;
         }
         self.has_finished(conn);

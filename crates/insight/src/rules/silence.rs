@@ -50,12 +50,9 @@ impl Graph<'_> {
         };
         let may_be_late = |node: &&TrackedNode| is_awake && node.is_there() && !node.finished && !asked(node);
         let client = |node: &TrackedNode| node.conn.and_then(|conn| self.store.clients.get(&conn));
-        let waits = |node: &TrackedNode| {
-            client(node).is_some_and(|client| self.store.waited_just_now(client, self.now))
-        };
         let may_send = |node: &&TrackedNode| {
             client(node).is_some_and(|client| {
-                !waits(node)
+                !self.store.waited_just_now(client, self.now)
                     && !self.links.is_away(client.peer)
                     && self.links.back_for(client.peer, self.now).is_none_or(|since| since >= late)
             })

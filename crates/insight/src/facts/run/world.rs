@@ -248,12 +248,9 @@ impl World {
     pub(crate) fn begin_anew(&mut self) {
         let had_met = self.meetings.iter().any(|meeting| meeting.met.is_some());
         let unmet = self.meetings.iter_mut().flat_map(Meeting::take_unmet).filter(|_| !had_met).collect();
-        *self = Self {
-            connected: std::mem::take(&mut self.connected).counted_anew(),
-            last_met: self.last_met,
-            meetings: vec![Meeting::new(0, unmet)],
-            ..Self::default()
-        };
+        (self.told_size, self.claimed_twice) = (None, BTreeMap::new());
+        self.begin(None);
+        self.shown_mut().former = unmet;
     }
 
     /// The agents tell their workers how many they are.
