@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::Insight;
 use crate::facts::{Client, RunKey, TrackedRun};
 use crate::reason::{Code, Names, Reason};
-use crate::report::log::{Change, Subject, Topic, Utterance};
+use crate::report::log::{Change, Subject, Utterance};
 use crate::report::summary::summary;
 use crate::rules::waiting::given_up;
 use crate::rules::{self, Held, contradictions, losses};
@@ -79,8 +79,7 @@ impl Insight {
         {
             self.told.rounds_before(&run.key);
         }
-        let topic = Topic::of(held.store, held.run, &held.finding);
-        let utterance = self.told.fact(topic, subject, held.finding, now);
+        let utterance = self.told.fact(held, subject, now);
         self.say(utterance, now);
     }
 
@@ -150,8 +149,7 @@ impl Insight {
         }
         for held in held {
             let subject = self.subject_of(&held);
-            let topic = Topic::of(held.store, held.run, &held.finding);
-            self.told.hold(topic, subject, held.finding, now);
+            self.told.hold(held, subject, now);
         }
         self.jobs.foreign.pass_time(now);
         let utterances = self.told.settle(now);

@@ -321,6 +321,6 @@ impl TrackedRun {
         let at = self.participants().map(|node| node.joined).max().unwrap_or(now).max(assigned);
         self.round.completed = Some(at);
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
-        self.found(starts::round_complete(self, nodes, last, &[], at));
+        self.found(starts::round_complete(self, last, &[]));
     }
 }

@@ -10,10 +10,10 @@ use rallypoint_protocol::rendezvous_state;
 impl TrackedRun {
     /// Reports the agents that have come to the closed run, together. They may come again and again.
     pub(crate) fn tell_turned_away(&mut self, now: Timestamp) {
-        let Some(first) = self.round.newcomers.first().map(|came| came.at) else { return };
-        let Some(closed) = self.round.closed.filter(|_| now.since(first) >= SETTLE) else { return };
-        let came = std::mem::take(&mut self.round.newcomers);
-        self.found(ends::turned_away(self, closed, came, first));
+        if self.round.newcomers.first().is_some_and(|first| now.since(first.at) >= SETTLE) {
+            let came = std::mem::take(&mut self.round.newcomers);
+            self.found(ends::turned_away(self, came));
+        }
     }
 
     /// All that its processes have written is gone, while they are there.

@@ -461,7 +461,7 @@ impl Fold<'_> {
             run.agent_left(conn, client.pid, client.is_cut_off, self.at);
             if client.run.as_ref() == Some(&run.key) && client.role == Role::Worker {
                 let closed = Evidence { key: key.clone(), ..client.evidence(Seen::Closed, self.at) };
-                run.worker_left(conn, client.rank, client.is_cut_off, closed);
+                run.worker_left(conn, &client, closed);
             }
         }
     }

@@ -48,12 +48,11 @@ impl TrackedRun {
 
     /// Nobody of those who were connected to the last server has come to this one.
     fn tell_not_back(&mut self, now: Timestamp) {
-        let (Some(may_go_on), Some(restarted)) = (self.life.not_back, self.restored) else { return };
         if !self.is_empty() {
             self.life.not_back = None;
-        } else if now.since(restarted) >= COMES_BACK {
+        } else if self.restored.is_some_and(|restarted| now.since(restarted) >= COMES_BACK) {
+            self.found(losses::not_back(self, now));
             self.life.not_back = None;
-            self.found(losses::not_back(self, may_go_on, restarted, now));
         }
     }
 

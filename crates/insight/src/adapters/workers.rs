@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::facts::{Dying, MOST_NODES, Process, RankInfo, Room, SETTLE, TrackedRun};
+use crate::facts::{Client, Dying, MOST_NODES, Process, RankInfo, Room, SETTLE, TrackedRun};
 use crate::reason::{Evidence, Finding};
 use crate::rules::{losses, starts};
 use rallypoint_protocol::ids::{ConnId, Timestamp};
@@ -40,13 +40,8 @@ impl TrackedRun {
     }
 
     /// A worker's connection closed.
-    pub(crate) fn worker_left(
-        &mut self,
-        conn: ConnId,
-        rank: Option<u32>,
-        is_cut_off: bool,
-        closed: Evidence,
-    ) {
+    pub(crate) fn worker_left(&mut self, conn: ConnId, client: &Client, closed: Evidence) {
+        let Client { rank, is_cut_off, .. } = *client;
         self.life.was_cut_off |= is_cut_off;
         // The nodes of agents are told.
         let is_told = is_cut_off && !self.has_agents() && self.life.dying.len() < MOST_NODES;

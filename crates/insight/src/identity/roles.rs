@@ -140,14 +140,13 @@ impl Fold<'_> {
 
     fn enter_agent(&mut self, conn: ConnId, run_id: &[u8], kind: RunKind) {
         let (key, at) = (self.key_of(run_id), self.at);
-        let came = self.client(conn).map(|client| {
-            client.role = Role::Agent;
-            client.evidence(Seen::Joined, at)
-        });
+        let Some(client) = self.client(conn) else { return };
+        client.role = Role::Agent;
+        let came = client.evidence(Seen::Joined, at);
         // The native rendezvous knows its nodes; what their agents write says nothing new about them.
         if key.port().is_some() {
             let Some(run) = self.run_mut(&key, kind) else { return };
-            run.agent_came(conn, kind, came.as_ref(), at);
+            run.agent_came(conn, kind, &came);
         }
         if let Some(client) = self.client(conn) {
             client.run = Some(key);

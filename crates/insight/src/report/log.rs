@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::epoch::Epoch;
 use crate::facts::RunKey;
 use crate::reason::{Code, Evidence, Finding, Reason};
+use crate::rules::Held;
 use rallypoint_api::{self as api, Explanation, LinkCounts, RunGone, RunSummary, Severity, TimelineEvent};
 use rallypoint_protocol::ids::Timestamp;
 
@@ -25,9 +26,9 @@ pub(crate) struct Topic {
 }
 
 impl Topic {
-    /// What a finding is about, seen in a store.
-    pub(crate) fn of(store: Option<u16>, run: Option<RunKey>, finding: &Finding) -> Self {
-        Self { store, run, code: finding.reason.code, about: finding.about.clone() }
+    fn of(Held { store, run, finding }: &Held) -> Self {
+        let (run, about) = (run.clone(), finding.about.clone());
+        Self { store: *store, run, code: finding.reason.code, about }
     }
 }
 
@@ -134,14 +135,9 @@ impl Told {
     }
 
     /// Something that has happened.
-    pub(crate) fn fact(
-        &mut self,
-        topic: Topic,
-        subject: Subject,
-        finding: Finding,
-        now: Timestamp,
-    ) -> Option<Utterance> {
-        let entry = self.entry(&topic, subject, finding, now, Some(now + Self::FACT_SHOWN))?;
+    pub(crate) fn fact(&mut self, held: Held, subject: Subject, now: Timestamp) -> Option<Utterance> {
+        let topic = Topic::of(&held);
+        let entry = self.entry(&topic, subject, held.finding, now, Some(now + Self::FACT_SHOWN))?;
         let said = utter(&topic, &entry, true, self.epoch);
         self.entries.insert(topic, entry);
         Some(said)
@@ -167,7 +163,8 @@ impl Told {
     }
 
     /// Something that holds at the moment.
-    pub(crate) fn hold(&mut self, topic: Topic, subject: Subject, finding: Finding, now: Timestamp) {
+    pub(crate) fn hold(&mut self, held: Held, subject: Subject, now: Timestamp) {
+        let (topic, finding) = (Topic::of(&held), held.finding);
         let Finding { reason, since, .. } = &finding;
         if let Some(entry) = self.entries.get_mut(&topic).filter(|entry| entry.until.is_none()) {
             entry.fresh = true;

@@ -287,12 +287,8 @@ pub(crate) fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding>
 }
 
 /// Nobody of those who were connected to the last server has come to this one.
-pub(crate) fn not_back(
-    run: &TrackedRun,
-    may_go_on: bool,
-    restarted: Timestamp,
-    now: Timestamp,
-) -> Option<Finding> {
+pub(crate) fn not_back(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
+    let (may_go_on, restarted) = run.life.not_back.zip(run.restored)?;
     let (who, place) = if run.has_agents() {
         (Names::of(run.participants().map(TrackedNode::told)), Place::Node)
     } else {

@@ -43,13 +43,8 @@ pub(crate) fn again(at: Timestamp) -> Finding {
 
 /// All nodes of its round have come, and `last` did so last; of these `dead` had left before: torch had not
 /// noticed, and counts on them.
-pub(crate) fn round_complete(
-    run: &TrackedRun,
-    nodes: u32,
-    last: &TrackedNode,
-    dead: &[&TrackedNode],
-    at: Timestamp,
-) -> Finding {
+pub(crate) fn round_complete(run: &TrackedRun, last: &TrackedNode, dead: &[&TrackedNode]) -> Option<Finding> {
+    let (nodes, at) = run.round.group.zip(run.round.completed)?;
     let started = run.round.started.unwrap_or(at);
     let took = Elapsed(at.since(started));
     let (name, after) = (last.told(), Elapsed(last.joined.since(started)));
@@ -66,7 +61,7 @@ pub(crate) fn round_complete(
         )
     });
     let closed = dead.iter().filter_map(|node| Some(node.evidence(Seen::Closed, None, node.gone?)));
-    Finding::of_round(reason, run.round.number, at).seen(closed)
+    Some(Finding::of_round(reason, run.round.number, at).seen(closed))
 }
 
 /// All ranks of a meeting have published their addresses.
