@@ -17,11 +17,14 @@ use rallypoint_api::{RunGone, RunKind};
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 use rallypoint_rendezvous::barrier::OpenBarrier;
 
+/// All runs.
+pub(crate) type Runs = BTreeMap<RunKey, TrackedRun>;
+
 /// All that is known of the jobs of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     pub(crate) stores: BTreeMap<u16, StoreWatch>,
-    pub(crate) runs: BTreeMap<RunKey, TrackedRun>,
+    pub(crate) runs: Runs,
     /// The barriers of the native rendezvous at which somebody waits.
     pub(crate) barriers: Vec<OpenBarrier>,
     pub(crate) links: Links,
@@ -57,20 +60,20 @@ impl Jobs {
         self.looked = now;
     }
 
-    /// Lets more be known of a run, as far as there is room.
-    pub(crate) fn grow<T>(
+    /// Lets more be known of a run, as far as there is room. Returns what `fold` does.
+    pub(crate) fn grow(
         &mut self,
         key: &RunKey,
-        fold: impl FnOnce(&mut TrackedRun, &mut Room) -> T,
-    ) -> Option<T> {
-        let run = self.runs.get_mut(key)?;
+        fold: impl FnOnce(&mut TrackedRun, &mut Room) -> bool,
+    ) -> bool {
+        let Some(run) = self.runs.get_mut(key) else { return false };
         let before = run.memory();
         let mut room = Room::of(self.most_memory.saturating_sub(self.memory));
         let folded = fold(run, &mut room);
         self.memory = self.memory.saturating_sub(before).saturating_add(run.memory());
         self.was_short |= room.was_short;
         self.wants_room |= room.was_short;
-        Some(folded)
+        folded
     }
 
     pub(crate) fn store(&mut self, port: u16) -> &mut StoreWatch {

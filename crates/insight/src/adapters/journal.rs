@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::epoch::Epoch;
 use crate::facts::{MOST_MOMENTS, RunKey, TimelineEntry, TrackedRun};
+use crate::jobs::Runs;
 use rallypoint_api::{RunKind, RunState};
 use rallypoint_protocol::ids::{RunId, Timestamp};
 
@@ -117,7 +118,7 @@ impl Pasts {
     }
 
     /// Gives the runs that are seen again their pasts. The others are over, or go on without the server.
-    pub(crate) fn recall(&mut self, runs: &mut BTreeMap<RunKey, TrackedRun>, epoch: Epoch, now: Timestamp) {
+    pub(crate) fn recall(&mut self, runs: &mut Runs, epoch: Epoch, now: Timestamp) {
         if self.looked.is_none() {
             let had_met = self.of_before.iter().filter(|(key, past)| key.id().is_some() && past.goes_on());
             self.without_agents = had_met.filter_map(|(key, _)| key.port()).collect();
@@ -146,11 +147,7 @@ impl Pasts {
         });
     }
 
-    pub(crate) fn take_changed(
-        &mut self,
-        runs: &mut BTreeMap<RunKey, TrackedRun>,
-        epoch: Epoch,
-    ) -> Vec<PastRow> {
+    pub(crate) fn take_changed(&mut self, runs: &mut Runs, epoch: Epoch) -> Vec<PastRow> {
         let of_before = &self.of_before;
         let gone = self.kept.extract_if(.., |key| !runs.contains_key(key) && !of_before.contains_key(key));
         let mut rows: Vec<PastRow> = gone.map(|key| (row_id(&key), None)).collect();
@@ -167,13 +164,7 @@ impl Pasts {
     }
 
     /// The next rows that there are, behind the one with this id.
-    pub(crate) fn some(
-        &self,
-        runs: &BTreeMap<RunKey, TrackedRun>,
-        after: Option<&[u8]>,
-        most: usize,
-        epoch: Epoch,
-    ) -> Vec<PastRow> {
+    pub(crate) fn some(&self, runs: &Runs, after: Option<&[u8]>, most: usize, epoch: Epoch) -> Vec<PastRow> {
         let behind = after.and_then(run_of).map_or(Unbounded, Excluded);
         let past = |key: &RunKey| match runs.get(key) {
             Some(run) => Some(run.past(epoch)),

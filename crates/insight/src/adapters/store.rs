@@ -242,7 +242,7 @@ impl Fold<'_> {
         let plan = self.jobs.plan(run);
         if self.run_mut(run, RunKind::C10d).is_some() {
             let again = self.jobs.grow(run, |run, room| run.state_written(value, conn, &wrote, &plan, room));
-            if again == Some(true) {
+            if again {
                 self.told.forget(run);
             }
             self.see_signs_of(run);
@@ -283,7 +283,7 @@ impl Fold<'_> {
             }
             false
         });
-        if again == Some(true) {
+        if again {
             self.told.forget(key);
         }
     }
@@ -333,7 +333,7 @@ impl Fold<'_> {
                 };
                 let (rank, attempt) = (address.member, address.attempt());
                 let is_again = self.jobs.grow(&key, |run, room| run.publish(rank, attempt, info, room));
-                if is_again == Some(true) {
+                if is_again {
                     self.told.forget(&key);
                 }
                 let world = self.jobs.runs.get(&key).map(|run| &run.world);

@@ -52,7 +52,7 @@ impl TrackedRun {
         });
         let unnamed = is_told.then(|| Evidence { who: self.process_label(&closed), ..closed.clone() });
         let gave_up = self.had_given_up(conn, closed.at);
-        let was_unnamed = self.world.leave(conn, rank, is_cut_off, gave_up, closed);
+        let was_unnamed = self.world.leave(conn, client, gave_up, closed);
         let cut = of_rank.or(unnamed.filter(|_| was_unnamed));
         self.life.dying.extend(cut.map(|closed| Dying {
             closed,

@@ -8,6 +8,7 @@ use crate::facts::{
     Client, CountedRanks, Links, Meeting, Membership, Plans, Published, RunKey, StoreWatch, TrackedNode,
     TrackedRun, Waiting, with_pid,
 };
+use crate::jobs::Runs;
 use crate::reason::{Evidence, Names, Presence, Sighting};
 use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
@@ -24,7 +25,7 @@ type PublishedFor<'i> = HashMap<&'i [u8], BTreeMap<ConnId, u32>>;
 /// The waits of one store with what is needed to follow them.
 pub(crate) struct Graph<'i> {
     pub(crate) store: &'i StoreWatch,
-    pub(crate) runs: &'i BTreeMap<RunKey, TrackedRun>,
+    pub(crate) runs: &'i Runs,
     pub(crate) links: &'i Links,
     pub(crate) plans: &'i Plans,
     /// Since when this server has not been away.

@@ -18,12 +18,7 @@ use rallypoint_rendezvous::gate::{GateSnapshot, KnownPod};
 const RANKS_SHOWN: usize = 1024;
 
 /// A run in few words.
-pub(crate) fn summary(
-    jobs: &Jobs,
-    run: &TrackedRun,
-    Headline { explanation, notes }: Headline,
-    epoch: Epoch,
-) -> RunSummary {
+pub(crate) fn summary(jobs: &Jobs, run: &TrackedRun, headline: Headline, epoch: Epoch) -> RunSummary {
     let plan = jobs.plan(&run.key);
     let (expected, native) = (run.expected(&plan), run.native.as_ref());
     // Nobody waits or is missing in a run that is over.
@@ -75,8 +70,8 @@ pub(crate) fn summary(
         state_since: epoch.unix(run.state_since),
         completed_at: completed.map(|at| epoch.unix(at)),
         deadline: run.round.deadline.or_else(|| Some(epoch.unix(native?.closes_at?))),
-        explanation,
-        notes,
+        explanation: headline.explanation,
+        notes: headline.notes,
     }
 }
 

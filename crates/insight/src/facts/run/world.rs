@@ -20,6 +20,7 @@ pub(crate) use crate::facts::run::world::connected::Process;
 use crate::facts::run::world::meeting::Leaving;
 pub(crate) use crate::facts::run::world::meeting::{Lost, Meeting};
 pub(crate) use crate::facts::run::world::rank::{RankInfo, with_pid};
+use crate::facts::store::Client;
 use crate::reason::{Evidence, Names};
 use rallypoint_protocol::addresses::MOST_RANKS;
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
@@ -335,15 +336,8 @@ impl World {
     }
 
     /// A worker's connection closed, or was cut off. Returns whether a process has left without a rank.
-    pub(crate) fn leave(
-        &mut self,
-        conn: ConnId,
-        rank: Option<u32>,
-        is_cut_off: bool,
-        gave_up: bool,
-        closed: Evidence,
-    ) -> bool {
-        let at = closed.at;
+    pub(crate) fn leave(&mut self, conn: ConnId, client: &Client, gave_up: bool, closed: Evidence) -> bool {
+        let (&Client { rank, is_cut_off, .. }, at) = (client, closed.at);
         self.closings.add(at, closed.key.is_some());
         let was_last = self.connected.remove(conn, Some(closed).filter(|_| !is_cut_off));
         if let Some(root) = self.nccl_root.as_mut().filter(|root| root.conn == conn) {
