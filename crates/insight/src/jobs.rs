@@ -136,10 +136,6 @@ impl Jobs {
         }
     }
 
-    pub(crate) fn port_of(&self, owner: &StoreOwner) -> Option<u16> {
-        self.stores.values().find(|store| store.owner.as_ref() == Some(owner)).map(|store| store.port)
-    }
-
     /// The native run that a store was opened for. Where pods have only announced themselves, their workers
     /// are a run of this name as of any other store, and take its place.
     pub(crate) fn owner_of(&self, port: u16) -> Option<RunKey> {

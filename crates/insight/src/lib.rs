@@ -225,8 +225,9 @@ impl Insight {
 
     /// The native rendezvous shows a run that has changed, with the port of its round's store.
     pub fn observe_native(&mut self, snapshot: &RunSnapshot, store: Option<u16>) {
-        let name = snapshot.run_id.to_string();
-        let store = store.or_else(|| self.jobs.port_of(&StoreOwner::Run(name)));
+        let owner = Some(StoreOwner::Run(snapshot.run_id.to_string()));
+        let its_own = || self.jobs.stores.values().find(|store| store.owner == owner);
+        let store = store.or_else(|| Some(its_own()?.port));
         let new = |key: &RunKey| TrackedRun::new(key.clone(), RunKind::Native, snapshot.at);
         let run = self.jobs.runs.entry(RunKey::Id(snapshot.run_id.clone())).or_insert_with_key(new);
         if run.native.is_none() {

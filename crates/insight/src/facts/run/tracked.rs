@@ -518,10 +518,9 @@ impl TrackedRun {
     /// Something to report about it, if there is.
     pub(crate) fn found(&mut self, finding: impl Into<Option<Finding>>) {
         const MOST: usize = 256;
-        let Some(finding) = finding.into() else { return };
+        let Some(mut finding) = finding.into() else { return };
         // The next round may have begun when it is told.
-        let round = finding.round.unwrap_or(self.round.number);
-        let finding = finding.in_round(Some(round));
+        finding.round.get_or_insert(self.round.number);
         let is_it = |it: &Finding| {
             (&it.reason, &it.about, it.round) == (&finding.reason, &finding.about, finding.round)
         };

@@ -281,11 +281,7 @@ impl Play for Truth {
                 });
             }
             Op::Die(rank) => self.on(rank).into_iter().for_each(|n| self.die(n)),
-            Op::DieAll => (0..self.now.len()).for_each(|n| {
-                if self.now[n].connected {
-                    self.die(n);
-                }
-            }),
+            Op::DieAll => (0..self.now.len()).for_each(|n| self.die(n)),
             Op::Restart(rank) => {
                 if let Some(n) = self.on(rank) {
                     self.die(n);

@@ -233,13 +233,12 @@ impl Meeting {
             return;
         }
         let Some((met, first_met)) = self.before else { return };
-        let ranks = std::mem::take(&mut self.former);
+        let mut ranks = std::mem::take(&mut self.former);
+        ranks.values_mut().for_each(|info| info.withdrawn = false);
         let size = ranks.values().find_map(|info| info.size).or(self.size);
         let lost = std::mem::take(&mut self.lost);
-        self.begin(BTreeMap::new());
-        (self.ranks, self.size, self.lost) = (ranks, size, lost);
-        (self.met, self.first_met, self.started) = (Some(met), first_met, Some(met));
-        self.ranks.values_mut().for_each(|info| info.withdrawn = false);
+        let (number, met) = (self.number, Some(met));
+        *self = Self { number, ranks, size, lost, met, first_met, started: met, ..Self::default() };
     }
 }
 
