@@ -241,8 +241,7 @@ impl Fold<'_> {
         let wrote = self.evidence(Seen::Wrote, conn, key);
         let plan = self.jobs.plan(run);
         if self.run_mut(run, RunKind::C10d).is_some() {
-            let again = self.jobs.grow(run, |run, room| run.state_written(value, conn, &wrote, &plan, room));
-            if again {
+            if self.jobs.grow(run, |run, room| run.state_written(value, conn, &wrote, &plan, room)) {
                 self.told.forget(run);
             }
             self.see_signs_of(run);
@@ -332,8 +331,7 @@ impl Fold<'_> {
                     withdrawn: false,
                 };
                 let (rank, attempt) = (address.member, address.attempt());
-                let is_again = self.jobs.grow(&key, |run, room| run.publish(rank, attempt, info, room));
-                if is_again {
+                if self.jobs.grow(&key, |run, room| run.publish(rank, attempt, info, room)) {
                     self.told.forget(&key);
                 }
                 let world = self.jobs.runs.get(&key).map(|run| &run.world);

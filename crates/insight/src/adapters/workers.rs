@@ -99,25 +99,21 @@ impl TrackedRun {
     /// Reports it when all ranks of a meeting have met.
     pub(crate) fn check_ranks(&mut self) {
         for at in self.world.take_complete() {
-            self.tell_complete(at);
+            let meeting = &self.world.meetings[at];
+            let (Some(met), Some(mut reason)) = (meeting.met, starts::ranks_met(meeting)) else { continue };
+            let is_again = meeting.first_met.is_some();
+            if !self.has_agents() {
+                // This line says everything that the line about the start would say.
+                self.told_start = self.round.started;
+            }
+            if is_again {
+                // A program may make its process group a thousand times.
+                self.moment(met, reason.code.name(), reason.text);
+                continue;
+            }
+            reason.is_detail = self.has_agents();
+            self.found(Finding::new(reason, format!("{met:?}"), met));
         }
-    }
-
-    fn tell_complete(&mut self, at: usize) {
-        let world = &self.world;
-        let meeting = &world.meetings[at];
-        let (Some(met), Some(mut reason)) = (meeting.met, starts::ranks_met(meeting)) else { return };
-        let is_again = meeting.first_met.is_some();
-        if !self.has_agents() {
-            // This line says everything that the line about the start would say.
-            self.told_start = self.round.started;
-        }
-        if is_again {
-            // A program may make its process group a thousand times.
-            return self.moment(met, reason.code.name(), reason.text);
-        }
-        reason.is_detail = self.has_agents();
-        self.found(Finding::new(reason, format!("{met:?}"), met));
     }
 
     /// Reports which ranks ended before all had met.

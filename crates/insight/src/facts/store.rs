@@ -529,7 +529,7 @@ impl StoreWatch {
                 *since = client.since.max(*since);
             }
         }
-        let came = |gave_up: &Evidence| last_came.get(&(gave_up.peer?.ip(), gave_up.pid?)).copied();
+        let came = |gave_up: &Evidence| last_came.get(&gave_up.process()?).copied();
         let clients = &self.clients;
         let settled = self.given_up.extract_if(.., |_, given_up| {
             let is_there =

@@ -271,13 +271,13 @@ impl TrackedRun {
     /// A process that has told no rank, for people: on its node, with the ranks that the node was given, if
     /// no other node of the round has its address.
     pub(crate) fn process_label(&self, process: &Evidence) -> String {
-        let who = process.peer.map(|peer| peer.ip()).zip(process.pid);
+        let who = process.process();
         let node = who.and_then(|(ip, _)| self.only_node_at(ip));
         let name = match (node, process.pid) {
             (Some(node), Some(pid)) => format!("process {pid} on {}", node.name),
             _ => process.who.clone(),
         };
-        if who.is_some() && self.nccl_root().is_some_and(|root| root.process == who) {
+        if who.is_some() && self.nccl_root().is_some_and(|root| root.wrote.process() == who) {
             return format!("rank 0 ({name})");
         }
         match node.and_then(|node| self.ranks_of(node.rank?)).filter(|ranks| !ranks.is_empty()) {

@@ -107,7 +107,6 @@ pub(crate) struct NcclRoot {
     pub(crate) conn: ConnId,
     /// It published the id.
     pub(crate) wrote: Evidence,
-    pub(crate) process: Option<Process>,
     /// Where it listens for the others.
     pub(crate) listens: Option<IpAddr>,
     /// When its connection closed, or was given up.
@@ -319,7 +318,7 @@ impl World {
         self.ended = None;
         if let Some(root) = self.nccl_root.as_mut().filter(|root| root.gone.is_some())
             && process.is_some()
-            && root.process == process
+            && root.wrote.process() == process
         {
             (root.conn, root.gone, root.is_cut_off) = (conn, None, false);
         }
@@ -327,11 +326,11 @@ impl World {
 
     /// Rank 0 publishes the NCCL id of all ranks.
     pub(crate) fn publish_nccl_id(&mut self, conn: ConnId, listens: Option<IpAddr>, wrote: Evidence) {
-        let process = wrote.peer.map(|peer| peer.ip()).zip(wrote.pid);
-        if self.nccl_root.as_ref().is_some_and(|before| before.conn != conn && before.process != process) {
+        let is_it = |root: &NcclRoot| root.conn == conn || root.wrote.process() == wrote.process();
+        if self.nccl_root.as_ref().is_some_and(|before| !is_it(before)) {
             self.connected.ended.clear();
         }
-        self.nccl_root = Some(NcclRoot { conn, wrote, process, listens, gone: None, is_cut_off: false });
+        self.nccl_root = Some(NcclRoot { conn, wrote, listens, gone: None, is_cut_off: false });
         self.meets_otherwise = true;
     }
 

@@ -195,10 +195,7 @@ impl Meeting {
     /// Takes the ranks that ended, in that order, but for processes that came again on another connection.
     pub(crate) fn take_lost(&mut self, connected: &Connected) -> Vec<Lost> {
         let mut lost = std::mem::take(&mut self.lost);
-        lost.retain(|Lost { closed, .. }| {
-            let process = closed.peer.map(|peer| peer.ip()).zip(closed.pid);
-            !process.is_some_and(|process| connected.has(process))
-        });
+        lost.retain(|lost| !lost.closed.process().is_some_and(|process| connected.has(process)));
         lost.sort_by_key(|lost| lost.closed.at);
         lost
     }
@@ -233,8 +230,9 @@ impl Meeting {
             return;
         }
         let Some((met, first_met)) = self.before else { return };
-        let mut ranks = std::mem::take(&mut self.former);
-        ranks.values_mut().for_each(|info| info.withdrawn = false);
+        let former = std::mem::take(&mut self.former).into_iter();
+        let ranks: BTreeMap<_, _> =
+            former.map(|(rank, info)| (rank, RankInfo { withdrawn: false, ..info })).collect();
         let size = ranks.values().find_map(|info| info.size).or(self.size);
         let lost = std::mem::take(&mut self.lost);
         let (number, met) = (self.number, Some(met));
