@@ -68,7 +68,7 @@ impl Jobs {
     ) -> bool {
         let Some(run) = self.runs.get_mut(key) else { return false };
         let before = run.memory();
-        let mut room = Room::of(self.most_memory.saturating_sub(self.memory));
+        let mut room = Room { bytes: self.most_memory.saturating_sub(self.memory), was_short: false };
         let folded = fold(run, &mut room);
         self.memory = self.memory.saturating_sub(before).saturating_add(run.memory());
         self.was_short |= room.was_short;

@@ -166,11 +166,6 @@ impl TrackedRun {
         }
     }
 
-    /// Whether processes that use the store on `port` are workers of its round, not of the last one.
-    pub(crate) fn takes_workers_of(&self, port: u16) -> bool {
-        self.native.as_ref().is_none_or(|native| native.store == Some(port))
-    }
-
     fn fold_native_nodes(&mut self, snapshot: &RunSnapshot, forms: bool, names: &SharedNames<'_>) {
         let now = snapshot.at;
         let mut before: HashMap<String, TrackedNode> =
@@ -208,7 +203,7 @@ impl TrackedRun {
             };
             // Its agent may have left the store since.
             if let Some(was) = was.filter(|was| was.rank == rank) {
-                node.set_agent(was.agent());
+                (node.conn, node.peer, node.pid) = (was.conn, was.peer, was.pid);
                 node.finished = was.finished || was.conn.is_some_and(|conn| self.round.exit.contains(&conn));
             }
             self.life.nodes.push(node);
@@ -259,11 +254,6 @@ impl TrackedRun {
             node.set_agent(None);
             self.touch();
         }
-    }
-
-    /// The node that waits with this connection at the exit barrier of a round that was given up.
-    pub(crate) fn at_earlier_exit(&self, conn: ConnId) -> Option<&str> {
-        self.life.at_earlier_exit.get(&conn).map(|node| node.name.as_str())
     }
 }
 

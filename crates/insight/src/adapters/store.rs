@@ -14,8 +14,8 @@ use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::addresses::{read_gloo, read_nccl_id};
 use rallypoint_protocol::ids::{ConnId, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{
-    Address, AddressKind, ExpectedWriter, KeyPattern, Leftover, RendezvousPart, Role, classify, is_asked_for,
-    own_member, wanted,
+    Address, AddressKind, ExpectedWriter, KeyPattern, Leftover, RendezvousPart, Role, classify,
+    debug_server_of, is_asked_for, own_member, wanted,
 };
 use rallypoint_store::{DropCause, KeyPast, Observed, WaitView};
 
@@ -370,7 +370,9 @@ impl Fold<'_> {
                     run.unpublish(address.member, address.attempt());
                 }
             }
-            Some(KeyPattern::Published) => self.jobs.store(self.port).unpublishes(key),
+            Some(KeyPattern::Published) if debug_server_of(key) == Some(0) => {
+                self.jobs.store(self.port).debug_host = None;
+            }
             _ => {}
         }
     }

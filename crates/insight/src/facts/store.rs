@@ -350,13 +350,6 @@ impl StoreWatch {
         self.debug_host.as_ref().map(|host| format!("{host}:{}", Self::DEBUG_PORT))
     }
 
-    /// The store has dropped `key`, which a process published.
-    pub(crate) fn unpublishes(&mut self, key: &[u8]) {
-        if debug_server_of(key) == Some(0) {
-            self.debug_host = None;
-        }
-    }
-
     /// A process publishes `key`, whose name it has. `address`: that of a debug server.
     pub(crate) fn publishes(&mut self, conn: ConnId, key: &[u8], address: Option<&[u8]>) {
         const MOST: usize = 1024;

@@ -95,8 +95,8 @@ impl Graph<'_> {
                 let is_one_of_two = run.those(Membership::Rival).any(|rival| rival.rank == node.rank);
                 return if is_one_of_two { with_pid(node.label(), node.pid) } else { node.label() };
             }
-            if let Some(name) = run.at_earlier_exit(conn) {
-                return name.to_owned();
+            if let Some(node) = run.life.at_earlier_exit.get(&conn) {
+                return node.name.clone();
             }
         }
         let is_one_of_two = |rank: u32| run.is_some_and(|run| run.world.claimed_twice.contains_key(&rank));

@@ -176,7 +176,8 @@ impl Fold<'_> {
             // It may not have been noticed yet that no client is there any more.
             run.update_state(at);
         }
-        if !run.takes_workers_of(port) {
+        // Workers of the last round use another store.
+        if run.native.as_ref().is_some_and(|native| native.store != Some(port)) {
             return None;
         }
         if run.worker_came(conn, process, came) {

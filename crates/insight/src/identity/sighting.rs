@@ -41,22 +41,18 @@ impl Graph<'_> {
     /// A writer, if it is known which process that is.
     pub(crate) fn find(&self, run: Option<&TrackedRun>, asking: ConnId, wanted: &Wanted) -> Option<Found> {
         let run = run?;
+        let of_rank = |rank: &RankInfo| (Some(rank.conn), rank.gone);
+        let meeting = || self.meeting(asking, run);
         let (conn, gone) = match &wanted.writer {
-            ExpectedWriter::Node(_) => {
-                let node = run.node_to_write(wanted)?;
-                (node.conn, node.gone)
+            ExpectedWriter::Node(_) => run.node_to_write(wanted).map(|node| (node.conn, node.gone)),
+            ExpectedWriter::Rank(rank) => run.world.published(meeting(), *rank).map(of_rank),
+            ExpectedWriter::NcclRankZero => {
+                let root = || run.nccl_root().map(|root| (Some(root.conn), root.gone));
+                // Where some groups use gloo, it has told its rank.
+                run.world.holder(meeting(), 0).map(of_rank).or_else(root)
             }
-            ExpectedWriter::Rank(rank) => {
-                let rank = run.world.published(self.meeting(asking, run), *rank)?;
-                (Some(rank.conn), rank.gone)
-            }
-            // Where some groups use gloo, it has told its rank.
-            ExpectedWriter::NcclRankZero => match run.world.holder(self.meeting(asking, run), 0) {
-                Some(rank) => (Some(rank.conn), rank.gone),
-                None => run.nccl_root().map(|root| (Some(root.conn), root.gone))?,
-            },
-            _ => return None,
-        };
+            _ => None,
+        }?;
         // Which connection a node had that is gone may never have been known.
         gone.map(Found::Gone).or(conn.map(Found::There))
     }

@@ -66,8 +66,7 @@ pub(crate) fn round_complete(run: &TrackedRun, last: &TrackedNode, dead: &[&Trac
 
 /// All ranks of a meeting have published their addresses.
 pub(crate) fn ranks_met(meeting: &Meeting) -> Option<Reason> {
-    let (rank, took) = meeting.last()?;
-    let last = meeting.holder(rank).map(|info| info.label(rank)).unwrap_or_default();
+    let (last, took) = meeting.last()?;
     let ranks = meeting.joined();
     let published = match ranks {
         1 => format!("{last} is its only rank, and has published its address"),

@@ -15,16 +15,12 @@ const RANK: usize = size_of::<RankInfo>() + TEXT;
 /// The room that there is for more of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    bytes: usize,
+    pub(crate) bytes: usize,
     /// It was not enough for all that came.
     pub(crate) was_short: bool,
 }
 
 impl Room {
-    pub(crate) fn of(bytes: usize) -> Self {
-        Self { bytes, was_short: false }
-    }
-
     fn take(&mut self, bytes: usize) -> bool {
         let left = self.bytes.checked_sub(bytes);
         self.was_short |= left.is_none();

@@ -75,14 +75,14 @@ impl Meeting {
         let mut begins = true;
         if is_over {
             let former = self.take_unmet();
-            self.begin(former);
+            *self = Self::new(self.number, former);
         } else if let Some(met) = self.met {
             // They meet again. Some may not even have left the last meeting.
             let mut former = std::mem::take(&mut self.former);
             former.append(&mut self.ranks);
             let meets_again = former.get(&rank).is_some_and(|before| before.is_same_process(&info));
             let first_met = self.first_met;
-            self.begin(former);
+            *self = Self::new(self.number, former);
             self.first_met = first_met.or(Some(met)).filter(|_| meets_again);
             self.before = Some((met, first_met));
         } else {
@@ -113,10 +113,6 @@ impl Meeting {
     /// Nobody has come yet; `former` had met, or ended before they met.
     pub(crate) fn new(number: u32, former: BTreeMap<u32, RankInfo>) -> Self {
         Self { number, former, ..Self::default() }
-    }
-
-    fn begin(&mut self, former: BTreeMap<u32, RankInfo>) {
-        *self = Self::new(self.number, former);
     }
 
     /// All that came and did not meet: what became of them is told of those that the next ones wait for.
@@ -356,10 +352,10 @@ impl Meeting {
     }
 
     /// The rank that came last, and how long after the first of those that are here.
-    pub(crate) fn last(&self) -> Option<(u32, Elapsed)> {
+    pub(crate) fn last(&self) -> Option<(String, Elapsed)> {
         let first = self.ranks.values().map(|info| info.joined).min()?;
         let (&rank, last) = self.ranks.iter().max_by_key(|(_, info)| info.joined)?;
-        Some((rank, Elapsed(last.joined.since(first))))
+        Some((last.label(rank), Elapsed(last.joined.since(first))))
     }
 
     /// The process with this rank now, or else the one that had it before.
