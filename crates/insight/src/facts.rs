@@ -8,6 +8,8 @@ mod plan;
 mod run;
 mod store;
 
+use std::collections::BTreeMap;
+
 pub(crate) use self::links::Links;
 pub use self::links::{AwayLink, LinkEvent, LinkNews};
 pub(crate) use self::missing::{Absent, count_of_missing, joined, lost, missing, turned_away};
@@ -19,3 +21,14 @@ pub(crate) use self::store::{
     Claim, Clash, Client, CountedRanks, Foreign, ForeignClients, GivenUp, Passed, Poll, Published,
     StoreWatch, Waiting, process,
 };
+use crate::reason::Finding;
+
+/// All runs.
+pub(crate) type Runs = BTreeMap<RunKey, TrackedRun>;
+
+/// Something that was found about a run, or only about a store.
+pub(crate) struct Held {
+    pub(crate) store: Option<u16>,
+    pub(crate) run: Option<RunKey>,
+    pub(crate) finding: Finding,
+}

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::Settings;
 use crate::facts::{
-    Claim, Client, ForeignClients, Links, Plan, Plans, Room, RunKey, StoreOwner, StoreWatch, TrackedRun,
-    with_pid,
+    Claim, Client, ForeignClients, Links, Plan, Plans, Room, RunKey, Runs, StoreOwner, StoreWatch,
+    TrackedRun, with_pid,
 };
 use crate::identity::processes::Graph;
 use crate::report::log::{Change, Told};
@@ -16,9 +16,6 @@ use crate::totals::Totals;
 use rallypoint_api::{RunGone, RunKind};
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 use rallypoint_rendezvous::barrier::OpenBarrier;
-
-/// All runs.
-pub(crate) type Runs = BTreeMap<RunKey, TrackedRun>;
 
 /// All that is known of the jobs of one server.
 #[derive(Debug, Default)]
@@ -180,8 +177,10 @@ impl Jobs {
         if run.shown_version > 0 {
             told.tell(Change::RunGone(RunGone { run_id: self.name(key), store: key.port() }));
         }
-        if let Some(store) = run.store().and_then(|port| self.stores.get_mut(&port)) {
-            store.release(key);
+        let store = run.store().and_then(|port| self.stores.get_mut(&port)).into_iter();
+        let clients = store.flat_map(|store| store.clients.values_mut());
+        for client in clients.filter(|client| client.run.as_ref() == Some(key)) {
+            (client.run, client.rank) = (None, None);
         }
     }
 

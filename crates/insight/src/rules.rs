@@ -18,17 +18,11 @@ pub(crate) mod waiting;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
-use crate::facts::{Links, Membership, Plan, RunKey, TrackedNode, TrackedRun, missing};
+pub(crate) use crate::facts::Held;
+use crate::facts::{Links, Membership, Plan, TrackedNode, TrackedRun, missing};
 use crate::jobs::Jobs;
 use crate::reason::{Finding, Names, Presence};
 use rallypoint_protocol::ids::{ConnId, Timestamp};
-
-/// Something that was found about a run, or only about a store.
-pub(crate) struct Held {
-    pub(crate) store: Option<u16>,
-    pub(crate) run: Option<RunKey>,
-    pub(crate) finding: Finding,
-}
 
 /// Everything that holds at the moment; and of each store the connections of which it is to be known when
 /// they asked for something last.

@@ -199,8 +199,8 @@ fn names(signs: &[Sign]) -> String {
     some_of(&signs.iter().map(|sign| sign.node.clone()).collect::<Vec<_>>())
 }
 
-/// Who was seen to do what. Of several that did the same, the time is that of the last one. Without the times,
-/// where they are told later than they were true.
+/// Who was seen to do what. Of several that did the same, the time is that of the last one. Without the
+/// times, where they are told later than they were true.
 fn seen(signs: &[Sign], is_now: bool) -> String {
     let say = |those: &[Sign]| {
         let Sign { did, why, .. } = those.first()?;

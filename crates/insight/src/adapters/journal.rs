@@ -8,8 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::epoch::Epoch;
-use crate::facts::{MOST_MOMENTS, RunKey, TimelineEntry, TrackedRun};
-use crate::jobs::Runs;
+use crate::facts::{MOST_MOMENTS, RunKey, Runs, TimelineEntry, TrackedRun};
 use rallypoint_api::{RunKind, RunState};
 use rallypoint_protocol::ids::{RunId, Timestamp};
 

@@ -603,12 +603,4 @@ impl StoreWatch {
         }
         counted
     }
-
-    /// A run is no longer known: its clients are nobody's.
-    pub(crate) fn release(&mut self, run: &RunKey) {
-        for client in self.clients.values_mut().filter(|client| client.run.as_ref() == Some(run)) {
-            client.run = None;
-            client.rank = None;
-        }
-    }
 }

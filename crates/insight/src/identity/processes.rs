@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use crate::facts::{
-    Client, CountedRanks, Links, Meeting, Membership, Plans, Published, RunKey, StoreWatch, TrackedNode,
-    TrackedRun, Waiting, with_pid,
+    Client, CountedRanks, Links, Meeting, Membership, Plans, Published, RunKey, Runs, StoreWatch,
+    TrackedNode, TrackedRun, Waiting, with_pid,
 };
-use crate::jobs::Runs;
 use crate::reason::{Evidence, Names, Presence, Sighting};
 use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};

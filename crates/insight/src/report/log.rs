@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::epoch::Epoch;
-use crate::facts::RunKey;
+use crate::facts::{Held, RunKey};
 use crate::reason::{Code, Evidence, Finding, Reason};
-use crate::rules::Held;
 use rallypoint_api::{self as api, Explanation, LinkCounts, RunGone, RunSummary, Severity, TimelineEvent};
 use rallypoint_protocol::ids::Timestamp;
 
@@ -41,7 +40,7 @@ pub(crate) struct Subject {
 }
 
 #[derive(Debug)]
-struct Entry {
+pub(crate) struct Entry {
     id: u64,
     reason: Reason,
     evidence: Vec<Evidence>,
@@ -111,7 +110,7 @@ pub(crate) struct Told {
     pub(crate) explain_after: Duration,
     pub(crate) epoch: Epoch,
     /// All explanations that are shown.
-    entries: BTreeMap<Topic, Entry>,
+    pub(crate) entries: BTreeMap<Topic, Entry>,
     next_id: u64,
     pub(crate) changes: Vec<Change>,
 }
@@ -290,11 +289,6 @@ impl Told {
         let is_past = |code| matches!(code, Lost | NodeSilent | RoundComplete | RoundOver);
         let is_of_it = |topic: &Topic| topic.run.as_ref() == Some(run) && is_past(topic.code);
         self.entries.retain(|topic, entry| !is_of_it(topic) || entry.until.is_none());
-    }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
     }
 }
 

@@ -193,7 +193,7 @@ impl Graph<'_> {
                     let ago = Elapsed(self.now.since(at));
                     (format!("whose writer's connection closed {ago} ago"), WRITER_GONE)
                 }
-                // Those who read it again and again wait for another number.
+                // Whoever reads it again and again waits for another number.
                 (None, Some(number)) => (format!("which is {number}"), Code::WaitingForKey.rule().look_at),
                 (None, None) => self.absence(wait, run),
             };
