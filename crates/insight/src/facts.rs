@@ -8,6 +8,8 @@ mod plan;
 mod run;
 mod store;
 
+use std::collections::BTreeMap;
+
 pub(crate) use self::links::Links;
 pub use self::links::{AwayLink, LinkEvent, LinkNews};
 pub(crate) use self::missing::{Absent, count_of_missing, joined, lost, missing, turned_away};
@@ -16,6 +18,17 @@ pub(crate) use self::plan::{Plan, Plans};
 pub(crate) use self::run::*;
 pub use self::store::StoreOwner;
 pub(crate) use self::store::{
-    Beside, Claim, Clash, Client, CountedRanks, Foreign, ForeignClients, GivenUp, Passed, Poll, Published,
+    Claim, Clash, Client, CountedRanks, Foreign, ForeignClients, GivenUp, Passed, Poll, Published,
     StoreWatch, Waiting, process,
 };
+use crate::reason::Finding;
+
+/// All runs.
+pub(crate) type Runs = BTreeMap<RunKey, TrackedRun>;
+
+/// Something that was found about a run, or only about a store.
+pub(crate) struct Held {
+    pub(crate) store: Option<u16>,
+    pub(crate) run: Option<RunKey>,
+    pub(crate) finding: Finding,
+}

@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use crate::Settings;
 use crate::facts::{
-    Claim, Client, ForeignClients, Links, Plan, Plans, Room, RunKey, StoreOwner, StoreWatch, TrackedRun,
-    with_pid,
+    Claim, Client, ForeignClients, Links, Plan, Plans, Room, RunKey, Runs, StoreOwner, StoreWatch,
+    TrackedRun, with_pid,
 };
 use crate::identity::processes::Graph;
-use crate::report::told::Told;
+use crate::report::log::{Change, Told};
 use crate::totals::Totals;
-use rallypoint_api::RunKind;
+use rallypoint_api::{RunGone, RunKind};
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 use rallypoint_rendezvous::barrier::OpenBarrier;
 
 /// All that is known of the jobs of one server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Jobs {
     pub(crate) stores: BTreeMap<u16, StoreWatch>,
-    pub(crate) runs: BTreeMap<RunKey, TrackedRun>,
+    pub(crate) runs: Runs,
     /// The barriers of the native rendezvous at which somebody waits.
     pub(crate) barriers: Vec<OpenBarrier>,
     pub(crate) links: Links,
@@ -45,22 +45,8 @@ pub(crate) struct Jobs {
 impl Jobs {
     pub(crate) fn new(settings: &Settings) -> Self {
         let &Settings { max_runs, nodes, most_memory, link_grace: grace, .. } = settings;
-        Self {
-            stores: BTreeMap::new(),
-            runs: BTreeMap::new(),
-            barriers: Vec::new(),
-            links: Links::new(grace),
-            foreign: ForeignClients::default(),
-            looked: Timestamp::default(),
-            awake_since: Timestamp::default(),
-            plans: Plans::new(nodes),
-            totals: Totals::default(),
-            max_runs,
-            memory: 0,
-            most_memory,
-            was_short: false,
-            wants_room: false,
-        }
+        let (links, plans) = (Links::new(grace), Plans::new(nodes));
+        Self { links, plans, max_runs, most_memory, ..Self::default() }
     }
 
     pub(crate) fn look(&mut self, now: Timestamp) {
@@ -71,20 +57,20 @@ impl Jobs {
         self.looked = now;
     }
 
-    /// Lets more be known of a run, as far as there is room.
-    pub(crate) fn grow<T>(
+    /// Lets more be known of a run, as far as there is room. Returns what `fold` does.
+    pub(crate) fn grow(
         &mut self,
         key: &RunKey,
-        fold: impl FnOnce(&mut TrackedRun, &mut Room) -> T,
-    ) -> Option<T> {
-        let run = self.runs.get_mut(key)?;
+        fold: impl FnOnce(&mut TrackedRun, &mut Room) -> bool,
+    ) -> bool {
+        let Some(run) = self.runs.get_mut(key) else { return false };
         let before = run.memory();
-        let mut room = Room::of(self.most_memory.saturating_sub(self.memory));
+        let mut room = Room { bytes: self.most_memory.saturating_sub(self.memory), was_short: false };
         let folded = fold(run, &mut room);
         self.memory = self.memory.saturating_sub(before).saturating_add(run.memory());
         self.was_short |= room.was_short;
         self.wants_room |= room.was_short;
-        Some(folded)
+        folded
     }
 
     pub(crate) fn store(&mut self, port: u16) -> &mut StoreWatch {
@@ -148,10 +134,6 @@ impl Jobs {
         }
     }
 
-    pub(crate) fn port_of(&self, owner: &StoreOwner) -> Option<u16> {
-        self.stores.values().find(|store| store.owner.as_ref() == Some(owner)).map(|store| store.port)
-    }
-
     /// The native run that a store was opened for. Where pods have only announced themselves, their workers
     /// are a run of this name as of any other store, and take its place.
     pub(crate) fn owner_of(&self, port: u16) -> Option<RunKey> {
@@ -192,9 +174,14 @@ impl Jobs {
 
     pub(crate) fn drop_run(&mut self, told: &mut Told, key: &RunKey) {
         let Some(run) = self.runs.remove(key) else { return };
-        told.forget(key, || self.name(key));
-        if let Some(store) = run.store().and_then(|port| self.stores.get_mut(&port)) {
-            store.release(key);
+        told.forget(key);
+        if run.shown_version > 0 {
+            told.tell(Change::RunGone(RunGone { run_id: self.name(key), store: key.port() }));
+        }
+        let store = run.store().and_then(|port| self.stores.get_mut(&port)).into_iter();
+        let clients = store.flat_map(|store| store.clients.values_mut());
+        for client in clients.filter(|client| client.run.as_ref() == Some(key)) {
+            (client.run, client.rank) = (None, None);
         }
     }
 
@@ -212,9 +199,9 @@ impl Jobs {
     }
 
     fn shrink(&mut self, mut memory: usize, most: usize) -> usize {
-        let mut oldest: Vec<_> = self.runs.values().map(|run| (run.room_order(), run.key.clone())).collect();
-        oldest.sort();
-        for (_, key) in oldest {
+        let mut oldest: Vec<_> = self.runs.values().collect();
+        oldest.sort_by_key(|run| (!run.can_be_summarized(), run.round.over_at.unwrap_or(run.state_since)));
+        for key in oldest.into_iter().map(|run| run.key.clone()).collect::<Vec<_>>() {
             let Some(run) = self.runs.get_mut(&key).filter(|_| memory > most) else { break };
             let before = run.memory();
             run.make_room();

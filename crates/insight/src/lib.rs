@@ -40,9 +40,7 @@ use crate::epoch::Epoch;
 use crate::facts::{Foreign, RunKey, TrackedRun};
 use crate::identity::roles;
 use crate::jobs::{Fold, Jobs};
-use crate::look::Look;
-use crate::report::documents;
-use crate::report::told::Told;
+use crate::report::log::Told;
 use rallypoint_api::{LinkCounts, RunKind, RunState};
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 use rallypoint_rendezvous::barrier::OpenBarrier;
@@ -58,7 +56,7 @@ pub use crate::report::log::Change;
 pub use crate::totals::{JOIN_BUCKETS, RoundEnds, Totals};
 
 /// How insight is set.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
     /// What is waited for is said when it has lasted this long.
     pub explain_after: Duration,
@@ -90,14 +88,11 @@ impl Default for Settings {
 /// All that is known of the jobs of one server, and what is said of them.
 #[derive(Debug)]
 pub struct Insight {
-    settings: Settings,
     jobs: Jobs,
     told: Told,
     pasts: Pasts,
-    /// When what holds was last looked at.
+    /// When what holds was last looked at; none: it is to be looked at anew.
     looked: Option<Timestamp>,
-    /// The waits were told since then.
-    waits_told: bool,
 }
 
 /// What it is fed with.
@@ -108,9 +103,7 @@ impl Insight {
             jobs: Jobs::new(&settings),
             told: Told::new(settings.explain_after, Epoch(settings.epoch)),
             pasts: Pasts::default(),
-            settings,
             looked: None,
-            waits_told: false,
         }
     }
 
@@ -127,7 +120,7 @@ impl Insight {
     /// The store on `port` was closed: its runs are no longer shown.
     pub fn forget_store(&mut self, port: u16) {
         self.jobs.stores.remove(&port);
-        self.jobs.foreign.forget(port);
+        self.jobs.foreign.0.retain(|foreign| foreign.port != port);
         self.jobs.runs.values_mut().for_each(|run| run.store_was_closed(port));
         let gone = self.jobs.runs.keys().filter(|key| key.port() == Some(port));
         for key in &gone.cloned().collect::<Vec<_>>() {
@@ -156,7 +149,7 @@ impl Insight {
     /// The outstanding waits of the store on `port` that have lasted over a second, which replace those told
     /// before, and when the connections asked for something last that insight [asks for](Self::asks_for).
     pub fn waits(&mut self, port: u16, waits: Vec<WaitView>, heard: &[(ConnId, Timestamp)], now: Timestamp) {
-        self.waits_told = true;
+        self.looked = None;
         self.fold(port, now).waits(waits, heard);
     }
 
@@ -232,13 +225,15 @@ impl Insight {
 
     /// The native rendezvous shows a run that has changed, with the port of its round's store.
     pub fn observe_native(&mut self, snapshot: &RunSnapshot, store: Option<u16>) {
-        let name = snapshot.run_id.to_string();
-        let store = store.or_else(|| self.jobs.port_of(&StoreOwner::Run(name)));
+        let owner = Some(StoreOwner::Run(snapshot.run_id.to_string()));
+        let its_own = || self.jobs.stores.values().find(|store| store.owner == owner);
+        let store = store.or_else(|| Some(its_own()?.port));
         let new = |key: &RunKey| TrackedRun::new(key.clone(), RunKind::Native, snapshot.at);
         let run = self.jobs.runs.entry(RunKey::Id(snapshot.run_id.clone())).or_insert_with_key(new);
         if run.native.is_none() {
             // It takes the place of its announcements: what was said of its pods stays.
-            *run = TrackedRun { version: run.version, ..new(&run.key) };
+            let TrackedRun { version, shown_version, .. } = *run;
+            *run = TrackedRun { version, shown_version, ..new(&run.key) };
         }
         run.fold_native(snapshot, store);
         run.touch();
@@ -305,12 +300,12 @@ impl Insight {
 
     /// What the next server is to be told of the runs, as far as it has changed since the last call.
     pub fn take_pasts(&mut self) -> Vec<PastRow> {
-        self.pasts.take_changed(&mut self.jobs.runs, Epoch(self.settings.epoch))
+        self.pasts.take_changed(&mut self.jobs.runs, self.told.epoch)
     }
 
     /// Again what the next server is to be told: of the next runs, up to `most`, behind the row with this id.
     pub fn pasts(&self, after: Option<&[u8]>, most: usize) -> Vec<PastRow> {
-        self.pasts.some(&self.jobs.runs, after, most, Epoch(self.settings.epoch))
+        self.pasts.some(&self.jobs.runs, after, most, self.told.epoch)
     }
 
     /// Lets time pass: to be called some ten times a second.
@@ -318,23 +313,20 @@ impl Insight {
         /// What holds is looked at whenever the waits are told, so that none is taken for one that still
         /// lasts; where nobody tells them, this often.
         const LOOK_EVERY: Duration = Duration::from_millis(1500);
-        let Self { settings, jobs, told, pasts, looked, waits_told } = self;
-        let epoch = Epoch(settings.epoch);
+        let Self { jobs, told, .. } = self;
         jobs.look(now);
-        let mut look = Look { jobs, told, explain_after: settings.explain_after, epoch, now };
-        roles::decide_roles(look.jobs, look.told, now);
-        roles::match_agents(look.jobs);
-        gate::show(look.jobs, look.told, now);
-        pasts.recall(&mut look.jobs.runs, epoch, now);
-        look.pass_time();
-        look.tell_of_stores();
-        let is_due = looked.is_none_or(|looked| now.since(looked) >= LOOK_EVERY);
-        if std::mem::take(waits_told) || is_due {
-            *looked = Some(now);
-            look.look();
-            look.forget_over();
+        roles::decide_roles(jobs, told, now);
+        roles::match_agents(jobs);
+        gate::show(jobs, told, now);
+        self.pasts.recall(&mut jobs.runs, told.epoch, now);
+        self.pass_time(now);
+        self.tell_of_stores(now);
+        if self.looked.is_none_or(|looked| now.since(looked) >= LOOK_EVERY) {
+            self.looked = Some(now);
+            self.look(now);
+            self.forget_over(now);
         }
-        look.tell_changes();
+        self.tell_changes();
     }
 }
 
@@ -342,7 +334,7 @@ impl Insight {
 impl Insight {
     /// Takes what has changed since the last call.
     pub fn take_changes(&mut self) -> Vec<Change> {
-        self.told.take_changes()
+        std::mem::take(&mut self.told.changes)
     }
 
     /// What happened so often.
@@ -353,11 +345,15 @@ impl Insight {
     /// When the run finished: all its nodes came to the exit barrier or left as they had done their work, and
     /// it was not started again.
     pub fn finished(&self, run_id: &str) -> Option<Timestamp> {
-        documents::finished(&self.jobs, run_id)
+        let id = RunId::new(run_id.as_bytes());
+        let is_it = |run: &&TrackedRun| run.key.id() == Some(&id) && run.kind != RunKind::Announced;
+        let of_id = self.jobs.runs.values().filter(is_it);
+        let last = of_id.max_by_key(|run| (!run.state.is_over(), run.first_seen))?;
+        last.round.over_at.filter(|_| last.round.exit_done.is_some() && last.state.is_over())
     }
 
     /// The documents of the API and what the metrics show, as they are now.
     pub fn documents(&self, now: Timestamp) -> Documents<'_> {
-        Documents { jobs: &self.jobs, log: &self.told.log, epoch: Epoch(self.settings.epoch), now }
+        Documents { jobs: &self.jobs, log: &self.told, now }
     }
 }

@@ -2,62 +2,46 @@
 
 use std::time::Duration;
 
-use crate::epoch::Epoch;
+use crate::Insight;
 use crate::facts::{Client, RunKey, TrackedRun};
-use crate::jobs::Jobs;
 use crate::reason::{Code, Names, Reason};
-use crate::report::log::{Change, Subject, Topic, Utterance};
+use crate::report::log::{Change, Subject, Utterance};
 use crate::report::summary::summary;
-use crate::report::told::Told;
 use crate::rules::waiting::given_up;
 use crate::rules::{self, Held, contradictions, losses};
-use rallypoint_api::{RunKind, RunState, Severity, TimelineEvent};
+use rallypoint_api::{RunKind, RunState, Severity};
 use rallypoint_protocol::ids::Timestamp;
 use rallypoint_protocol::keys::is_asked_for;
 
 /// A run that is over is shown this long.
 const OVER_SHOWN: Duration = Duration::from_hours(1);
 
-/// What is known, what has been said, and the time.
-pub(crate) struct Look<'i> {
-    pub(crate) jobs: &'i mut Jobs,
-    pub(crate) told: &'i mut Told,
-    pub(crate) explain_after: Duration,
-    pub(crate) epoch: Epoch,
-    pub(crate) now: Timestamp,
-}
-
-impl Look<'_> {
+impl Insight {
     /// Lets time pass for each run, and reports what was found of runs and links.
-    pub(crate) fn pass_time(&mut self) {
+    pub(crate) fn pass_time(&mut self, now: Timestamp) {
         for key in self.jobs.runs.keys().cloned().collect::<Vec<_>>() {
             let plan = self.jobs.plan(&key);
             let Some(run) = self.jobs.runs.get_mut(&key) else { continue };
-            run.pass_time(&plan, self.explain_after, self.now);
+            run.pass_time(&plan, self.told.explain_after, now);
             let (moments, findings) =
                 (std::mem::take(&mut run.new_moments), std::mem::take(&mut run.findings));
             let name = self.jobs.name(&key);
             for moment in moments {
-                self.told.tell(Change::TimelineEvent(TimelineEvent {
-                    at: self.epoch.unix(moment.at),
-                    run_id: Some(name.clone()),
-                    code: moment.code,
-                    text: moment.text,
-                }));
+                self.told.tell(Change::TimelineEvent(moment.shown(&name, self.told.epoch)));
             }
             for finding in findings {
                 // A node that is refused may come again and again.
                 let code = finding.reason.code;
-                if code == Code::JoinRefused && self.told.log.shows(&key, code, &finding.about) {
+                if code == Code::JoinRefused && self.told.shows(&key, code, &finding.about) {
                     continue;
                 }
                 self.jobs.totals.count(finding.reason.tally);
-                self.fact(Held { store: key.port(), run: Some(key.clone()), finding });
+                self.fact(Held { store: key.port(), run: Some(key.clone()), finding }, now);
             }
         }
         let news = std::mem::take(&mut self.jobs.links.untold);
         for finding in rules::links::happened(&news, self.jobs.links.grace) {
-            self.fact(Held { store: None, run: None, finding });
+            self.fact(Held { store: None, run: None, finding }, now);
         }
     }
 
@@ -78,38 +62,33 @@ impl Look<'_> {
         Subject { run_id: Some(name), text: Some(text) }
     }
 
-    fn fact(&mut self, mut held: Held) {
+    fn fact(&mut self, mut held: Held, now: Timestamp) {
         let subject = self.subject_of(&held);
-        held.finding.reason.is_detail |= self.is_detail(&held);
         let run = held.run.as_ref().and_then(|key| self.jobs.runs.get(key));
-        let is_complete = held.finding.reason.code == Code::RoundComplete;
+        let Reason { code, severity, .. } = held.finding.reason;
+        let is_close = (code, severity) == (Code::RunClosed, Severity::Info);
+        // A run is told without it, as its nodes are at the exit barrier when it is closed. The rendezvous
+        // learns only afterwards that those at the barrier have succeeded.
+        held.finding.reason.is_detail |= run
+            .is_some_and(|run| is_close && (run.state == RunState::Finished || !run.round.exit.is_empty()));
+        let is_complete = code == Code::RoundComplete;
         // The ranks of a round meet while its nodes may be lost.
         let is_of_nodes = held.finding.reason.counts_nodes();
         let is_whole = |run: &TrackedRun| run.native.is_some() && run.round.group >= run.life.earlier_size;
         if let Some(run) = run.filter(|run| is_complete && (run.is_elastic() || is_of_nodes && is_whole(run)))
         {
-            self.told.log.rounds_before(&run.key);
+            self.told.rounds_before(&run.key);
         }
-        let topic = Topic::of(held.store, held.run, &held.finding);
-        let utterance = self.told.log.fact(topic, subject, held.finding, self.now);
-        self.say(utterance);
+        let utterance = self.told.fact(held, subject, now);
+        self.say(utterance, now);
     }
 
-    /// Whether a run is told without it, as its nodes are at the exit barrier when it is closed.
-    fn is_detail(&self, held: &Held) -> bool {
-        let run = held.run.as_ref().and_then(|key| self.jobs.runs.get(key));
-        let Reason { code, severity, .. } = held.finding.reason;
-        let is_close = (code, severity) == (Code::RunClosed, Severity::Info);
-        // The rendezvous learns only afterwards that those at the barrier have succeeded.
-        run.is_some_and(|run| is_close && (run.state == RunState::Finished || !run.round.exit.is_empty()))
-    }
-
-    fn say(&mut self, utterances: impl IntoIterator<Item = Utterance>) {
+    fn say(&mut self, utterances: impl IntoIterator<Item = Utterance>, now: Timestamp) {
         for (run, change) in utterances {
             if let Some(run) = run.and_then(|key| self.jobs.runs.get_mut(&key)) {
                 run.touch();
                 if let Change::Explanation { explanation: said, aloud: true, .. } = &change {
-                    run.remember(self.now, &said.code, said.text.clone());
+                    run.remember(now, &said.code, said.text.clone());
                 }
             }
             self.told.tell(change);
@@ -118,20 +97,20 @@ impl Look<'_> {
 
     /// Reports what happened in stores, once more of its kind may have come: that clients gave up, that one
     /// place is claimed twice, that processes ended which had only counted themselves.
-    pub(crate) fn tell_of_stores(&mut self) {
+    pub(crate) fn tell_of_stores(&mut self, now: Timestamp) {
         for port in self.jobs.stores.keys().copied().collect::<Vec<_>>() {
-            for ((run, key), given_up) in self.jobs.store(port).take_given_up(self.now) {
+            for ((run, key), given_up) in self.jobs.store(port).take_given_up(now) {
                 let met = run.as_ref().and_then(|run| self.jobs.runs.get(run)?.world.last_met);
                 // What they gave up on has come since, and all have met; or it is told as one long wait.
                 if !given_up.again || !is_asked_for(&key) && met.is_none_or(|met| met < given_up.at) {
                     let finding = given_up::gave_up(&key, given_up);
-                    self.fact(Held { store: Some(port), run, finding });
+                    self.fact(Held { store: Some(port), run, finding }, now);
                 }
             }
-            self.tell_second_job(port);
-            let clashes = self.jobs.store(port).take_clashes(self.now);
-            for held in contradictions::clashes(self.jobs, port, clashes) {
-                self.fact(held);
+            self.tell_second_job(port, now);
+            let clashes = self.jobs.store(port).take_clashes(now);
+            for held in contradictions::clashes(&self.jobs, port, clashes) {
+                self.fact(held, now);
             }
             let gathers = |run: &TrackedRun| {
                 run.met_at() == Some(port) && !run.state.is_over() && run.state != RunState::Running
@@ -139,70 +118,67 @@ impl Look<'_> {
             let is_waited_for = self.jobs.runs.values().any(gathers);
             let store = self.jobs.store(port);
             // Programs may do so again and again.
-            if let Some((since, passed)) = store.take_passed(self.now)
+            if let Some((since, passed)) = store.take_passed(now)
                 && !is_waited_for
-                && store.may_say(&(None, Box::default()), self.now)
+                && store.may_say(&(None, Box::default()), now)
             {
                 let finding = losses::passed(port, &passed, since);
-                self.fact(Held { store: Some(port), run: None, finding });
+                self.fact(Held { store: Some(port), run: None, finding }, now);
             }
         }
     }
 
     /// Reports a run each of whose ranks a live process has already. Of agents there is one run: these may be
     /// of its last round.
-    fn tell_second_job(&mut self, port: u16) {
+    fn tell_second_job(&mut self, port: u16, now: Timestamp) {
         let key = RunKey::Store { port, id: None };
         let run = self.jobs.runs.get_mut(&key).filter(|run| !run.has_agents());
         let Some((ranks, rank, claims)) = run.and_then(|run| run.world.take_second_job()) else { return };
         let store = self.jobs.store(port);
         store.clashes.retain(|clash| clash.run.as_ref() != Some(&key));
         let who = |conn| store.clients.get(&conn).map_or_else(|| "a process".into(), Client::label);
-        let finding = contradictions::second_job(ranks, rank, &Names::of(claims.map(who)), self.now);
-        self.fact(Held { store: Some(port), run: Some(key), finding });
+        let finding = contradictions::second_job(ranks, rank, &Names::of(claims.map(who)), now);
+        self.fact(Held { store: Some(port), run: Some(key), finding }, now);
     }
 
     /// Looks at everything that holds at the moment.
-    pub(crate) fn look(&mut self) {
-        let (held, idle) = rules::holds(self.jobs, self.now);
+    pub(crate) fn look(&mut self, now: Timestamp) {
+        let (held, idle) = rules::holds(&self.jobs, now);
         for (port, idle) in idle {
             self.jobs.store(port).idle = idle;
         }
         for held in held {
             let subject = self.subject_of(&held);
-            let topic = Topic::of(held.store, held.run, &held.finding);
-            self.told.log.hold(topic, subject, held.finding, self.now);
+            self.told.hold(held, subject, now);
         }
-        self.jobs.foreign.pass_time(self.now);
-        let utterances = self.told.log.settle(self.now);
-        self.say(utterances);
+        self.jobs.foreign.pass_time(now);
+        let utterances = self.told.settle(now);
+        self.say(utterances, now);
     }
 
-    pub(crate) fn forget_over(&mut self) {
+    pub(crate) fn forget_over(&mut self, now: Timestamp) {
         let is_old = |run: &&TrackedRun| {
-            run.state.is_over()
-                && run.native.is_none()
-                && run.agents.is_empty()
-                && run.world.connected.is_empty()
-                && run.round.over_at.is_some_and(|at| self.now.since(at) >= OVER_SHOWN)
+            let over = run.round.over_at.filter(|_| run.state.is_over() && run.is_empty());
+            over.is_some_and(|at| now.since(at) >= OVER_SHOWN)
         };
         let old: Vec<RunKey> = self.jobs.runs.values().filter(is_old).map(|run| run.key.clone()).collect();
         for key in &old {
-            self.jobs.drop_run(self.told, key);
+            self.jobs.drop_run(&mut self.told, key);
         }
     }
 
     pub(crate) fn tell_changes(&mut self) {
-        let is_new = |run: &&TrackedRun| !self.told.is_shown(&run.key, run.version);
+        let is_new = |run: &&TrackedRun| run.shown_version != run.version;
         let changed: Vec<_> = self.jobs.runs.values().filter(is_new).map(|run| run.key.clone()).collect();
         if changed.is_empty() {
             return;
         }
-        let mut headlines = self.told.log.headlines();
+        let mut headlines = self.told.headlines();
         for key in changed {
             let headline = headlines.remove(&key).unwrap_or_default();
-            let summary = summary(self.jobs, &self.jobs.runs[&key], headline, self.epoch);
-            self.told.show(key, summary);
+            let summary = summary(&self.jobs, &self.jobs.runs[&key], headline, self.told.epoch);
+            self.jobs.runs.entry(key).and_modify(|run| run.shown_version = run.version);
+            self.told.tell(Change::Run(summary));
         }
     }
 }

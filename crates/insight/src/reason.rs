@@ -199,10 +199,9 @@ impl Reason {
     }
 
     /// Processes that are connected and have told no rank: `title` of them may be missing.
-    pub(crate) fn may_be(mut self, title: &str, candidates: Names) -> Self {
-        self.facts.candidates = candidates;
-        let names = words::if_any(&format!("; {title}: "), &self.facts.candidates);
-        self.then(&names)
+    pub(crate) fn may_be(self, title: &str, candidates: Names) -> Self {
+        let told = self.and(title, &candidates);
+        Self { facts: Facts { candidates, ..told.facts }, ..told }
     }
 
     /// Other runs have what it lacks.

@@ -3,4 +3,3 @@
 pub(crate) mod documents;
 pub(crate) mod log;
 pub(crate) mod summary;
-pub(crate) mod told;

@@ -18,17 +18,11 @@ pub(crate) mod waiting;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
-use crate::facts::{Links, Membership, Plan, RunKey, TrackedNode, TrackedRun, missing};
+pub(crate) use crate::facts::Held;
+use crate::facts::{Links, Membership, Plan, TrackedNode, TrackedRun, missing};
 use crate::jobs::Jobs;
 use crate::reason::{Finding, Names, Presence};
 use rallypoint_protocol::ids::{ConnId, Timestamp};
-
-/// Something that was found about a run, or only about a store.
-pub(crate) struct Held {
-    pub(crate) store: Option<u16>,
-    pub(crate) run: Option<RunKey>,
-    pub(crate) finding: Finding,
-}
 
 /// Everything that holds at the moment; and of each store the connections of which it is to be known when
 /// they asked for something last.
@@ -43,7 +37,7 @@ pub(crate) fn holds(jobs: &Jobs, now: Timestamp) -> (Vec<Held>, Vec<(u16, Vec<Co
     let away = links::away(&jobs.links, |clients| who_is(jobs, clients), now).into_iter();
     let barriers = jobs.barriers.iter().map(|open| native::at_barrier(open, &jobs.barriers, now));
     held.extend(away.chain(barriers).map(|finding| Held { store: None, run: None, finding }));
-    held.extend(jobs.foreign.iter().map(|foreign| stores::wrong_port(foreign, now)));
+    held.extend(jobs.foreign.0.iter().map(|foreign| stores::wrong_port(foreign, now)));
     let idle = jobs.stores.keys().map(|&port| (port, of_store(jobs, port, now, &mut held))).collect();
     (precedence::uncovered(jobs, held), idle)
 }

@@ -199,13 +199,9 @@ fn names(signs: &[Sign]) -> String {
     some_of(&signs.iter().map(|sign| sign.node.clone()).collect::<Vec<_>>())
 }
 
-/// Who was seen to do what. Of several that did the same, the time is that of the last one.
-fn seen(signs: &[Sign]) -> String {
-    seen_when(signs, true)
-}
-
-/// Who was seen to do what; without the times, where they are told later than they were true.
-fn seen_when(signs: &[Sign], is_now: bool) -> String {
+/// Who was seen to do what. Of several that did the same, the time is that of the last one. Without the
+/// times, where they are told later than they were true.
+fn seen(signs: &[Sign], is_now: bool) -> String {
     let say = |those: &[Sign]| {
         let Sign { did, why, .. } = those.first()?;
         let ago = Elapsed(those.iter().map(|sign| sign.ago).min()?);
@@ -260,19 +256,11 @@ pub enum Why {
 }
 
 impl Why {
-    /// The reason in words, with the nodes that it is for.
-    fn says(&self, signs: &[Sign]) -> String {
-        self.says_when(signs, true)
-    }
-
-    /// The reason of a round that was over some time ago: without times, which were true then.
-    pub fn said_later(&self, signs: &[Sign]) -> String {
-        self.says_when(signs, false)
-    }
-
-    fn says_when(&self, signs: &[Sign], is_now: bool) -> String {
+    /// The reason in words, with the nodes that it is for. Of a round that was over some time ago without the
+    /// times, which were true then.
+    pub fn says(&self, signs: &[Sign], is_now: bool) -> String {
         match self {
-            Self::Lost | Self::Left | Self::Rejoined | Self::Newcomers => seen_when(signs, is_now),
+            Self::Lost | Self::Left | Self::Rejoined | Self::Newcomers => seen(signs, is_now),
             Self::Resized { nodes, expected } => {
                 format!("it has {}, and an operator expects {expected}", counted(*nodes, "node", "nodes"))
             }
@@ -306,7 +294,7 @@ impl From<Why> for Break {
 
 impl std::fmt::Display for Break {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.why.says(&self.signs))
+        f.write_str(&self.why.says(&self.signs, true))
     }
 }
 
@@ -361,7 +349,7 @@ pub enum What {
 impl std::fmt::Display for Fact {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { round, what, signs } = self;
-        let (who, seen) = (names(signs), seen(signs));
+        let (who, seen) = (names(signs), seen(signs, true));
         match what {
             What::Forms { needed } => write!(f, "round {round} gathers: {who} is there, {needed} needed"),
             What::Complete { nodes, took } => {
@@ -369,7 +357,7 @@ impl std::fmt::Display for Fact {
                 write!(f, "round {round} complete: {nodes} in {}; last: {who}", Elapsed(*took))
             }
             What::Broken { why, left, restarted } => {
-                write!(f, "round {round} is over: {}", why.says(signs))?;
+                write!(f, "round {round} is over: {}", why.says(signs, true))?;
                 if let Some(ago) = restarted {
                     write!(f, "; the server was restarted {} before", Elapsed(*ago))?;
                 }

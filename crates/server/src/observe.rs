@@ -119,7 +119,7 @@ impl Watch {
             link_grace: server.link_grace,
             epoch: clock.epoch(),
         };
-        let mut state = State::new(settings.clone(), 0, now);
+        let mut state = State::new(settings, 0, now);
         let pasts = before.entries.get(&Table::Past).into_iter().flatten();
         state.insight.remember(pasts.map(|(id, body)| (id.to_vec(), serde_json::from_slice(body).ok())));
         for (run_id, expectation) in expectations(before) {
@@ -149,7 +149,7 @@ impl Watch {
                  before; what was known of unmodified jobs is forgotten, the jobs themselves go on"
             );
             let mut state = broken.into_inner();
-            *state = State::new(self.settings.clone(), state.last_id, self.clock.now());
+            *state = State::new(self.settings, state.last_id, self.clock.now());
             self.state.clear_poison();
             state
         })

@@ -10,29 +10,23 @@ use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
 impl TrackedRun {
     /// An agent, which is `came`, uses its keys for the first time.
-    pub(crate) fn agent_came(
-        &mut self,
-        conn: ConnId,
-        kind: RunKind,
-        came: Option<&Evidence>,
-        now: Timestamp,
-    ) {
+    pub(crate) fn agent_came(&mut self, conn: ConnId, kind: RunKind, came: &Evidence) {
         if self.round.closed.is_some() && self.has_state && kind == RunKind::C10d {
             // Reported together.
             let has_room = self.round.newcomers.len() < MOST_NODES;
-            self.round.newcomers.extend(came.cloned().filter(|_| has_room));
+            self.round.newcomers.extend(has_room.then(|| came.clone()));
         }
         if self.agents.is_empty() {
             // `none` is the id of all jobs that are given none, whatever their backend.
             let follows_other = kind == RunKind::Static && self.kind == RunKind::C10d;
             if follows_other || self.kind == RunKind::Static && !self.life.nodes.is_empty() {
                 // Nobody goes on with what was before, even if that has not been noticed yet.
-                self.all_have_left(now);
+                self.all_have_left(came.at);
             }
             self.hosts.clear();
         }
-        let host = came.and_then(|came| Some(came.peer?.ip()));
-        self.hosts.extend(host.filter(|_| self.hosts.len() < MOST_NODES));
+        let host = came.peer.filter(|_| self.hosts.len() < MOST_NODES);
+        self.hosts.extend(host.map(|host| host.ip()));
         if self.agents.insert(conn) {
             self.touch();
         }
@@ -52,9 +46,10 @@ impl TrackedRun {
         self.round.exit_since.get_or_insert(now);
         // Who has finished is of its round, even if others had taken it out.
         let round = self.round.number;
-        let is_it = |node: &&mut TrackedNode| node.lingers() && node.conn == Some(conn);
-        let out = self.life.nodes.iter_mut().find(is_it);
-        if let Some(node) = out.filter(|node| node.round == round && node.rank.is_some()) {
+        let is_it = |node: &&mut TrackedNode| {
+            node.lingers() && node.conn == Some(conn) && node.round == round && node.rank.is_some()
+        };
+        if let Some(node) = self.life.nodes.iter_mut().find(is_it) {
             node.membership = Membership::Participant;
         }
         self.has_finished(conn);
@@ -141,8 +136,7 @@ impl TrackedRun {
 
     /// Reports the deaths that have been collected.
     pub(crate) fn tell_deaths(&mut self, now: Timestamp, expected: Option<u32>) {
-        let Some(first) = self.life.dying.first() else { return };
-        if now.since(first.closed.at) < SETTLE {
+        if self.life.dying.first().is_none_or(|first| now.since(first.closed.at) < SETTLE) {
             return;
         }
         let dying = std::mem::take(&mut self.life.dying);

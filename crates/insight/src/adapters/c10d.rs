@@ -268,7 +268,7 @@ impl TrackedRun {
         let last = last.or_else(|| self.participants().max_by_key(|node| node.joined));
         let Some(last) = last else { return };
         let dead: Vec<_> = self.participants().filter(|node| node.is_dead() && !node.is_cut_off).collect();
-        self.found(starts::round_complete(self, self.members(), last, &dead, now));
+        self.found(starts::round_complete(self, last, &dead));
     }
 
     fn close(&mut self, conn: ConnId, wrote: &Evidence, plan: &Plan) {

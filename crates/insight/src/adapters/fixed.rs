@@ -169,9 +169,6 @@ impl TrackedRun {
 
     /// Another process that claims the rank of a node. A copy that came after all had met is none of them.
     pub(crate) fn heir(&self, node: &TrackedNode) -> Option<usize> {
-        if self.kind != RunKind::Static {
-            return None;
-        }
         let is_it = |rival: &TrackedNode| {
             rival.is_rival()
                 && rival.rank == node.rank
@@ -324,6 +321,6 @@ impl TrackedRun {
         let at = self.participants().map(|node| node.joined).max().unwrap_or(now).max(assigned);
         self.round.completed = Some(at);
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
-        self.found(starts::round_complete(self, nodes, last, &[], at));
+        self.found(starts::round_complete(self, last, &[]));
     }
 }

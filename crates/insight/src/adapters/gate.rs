@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::facts::{RunKey, TrackedRun};
 use crate::jobs::Jobs;
-use crate::report::told::Told;
+use crate::report::log::Told;
 use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{RunId, Timestamp};
 use rallypoint_rendezvous::gate::GateSnapshot;
@@ -31,7 +31,7 @@ pub(crate) fn show(jobs: &mut Jobs, told: &mut Told, now: Timestamp) {
         let is_traffic = |other: &&RunKey| *other != key && !jobs.runs[*other].state.is_over();
         if let Some(traffic) = jobs.keys_of(&jobs.name(key), None).iter().find(is_traffic) {
             // What was said before is not said again.
-            told.log.hand_over(key, traffic);
+            told.hand_over(key, traffic);
         }
         jobs.drop_run(told, key);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::epoch::Epoch;
-use crate::facts::{MOST_MOMENTS, RunKey, TimelineEntry, TrackedRun};
+use crate::facts::{MOST_MOMENTS, RunKey, Runs, TimelineEntry, TrackedRun};
 use rallypoint_api::{RunKind, RunState};
 use rallypoint_protocol::ids::{RunId, Timestamp};
 
@@ -33,12 +33,7 @@ impl Past {
 
     /// Whether its processes had met and it was not over: they may go on without a server.
     pub(crate) fn goes_on(&self) -> bool {
-        !self.is_over() && (self.completed.is_some() || self.met.is_some())
-    }
-
-    /// Whether it was over.
-    pub(crate) const fn is_over(&self) -> bool {
-        self.state.is_over()
+        !self.state.is_over() && (self.completed.is_some() || self.met.is_some())
     }
 }
 
@@ -73,12 +68,12 @@ impl TrackedRun {
             earlier(&mut self.state_since, past.state_since);
         }
         if self.round.number == past.round {
-            let is_told = self.told.start == self.round.started;
+            let is_told = self.told_start == self.round.started;
             earlier_if(&mut self.round.started, past.started);
             earlier_if(&mut self.round.completed, past.completed);
             earlier_if(&mut self.world.shown_mut().met, past.met);
             if is_told {
-                self.told.start = self.round.started;
+                self.told_start = self.round.started;
             }
         }
         let since = std::mem::take(&mut self.timeline);
@@ -122,7 +117,7 @@ impl Pasts {
     }
 
     /// Gives the runs that are seen again their pasts. The others are over, or go on without the server.
-    pub(crate) fn recall(&mut self, runs: &mut BTreeMap<RunKey, TrackedRun>, epoch: Epoch, now: Timestamp) {
+    pub(crate) fn recall(&mut self, runs: &mut Runs, epoch: Epoch, now: Timestamp) {
         if self.looked.is_none() {
             let had_met = self.of_before.iter().filter(|(key, past)| key.id().is_some() && past.goes_on());
             self.without_agents = had_met.filter_map(|(key, _)| key.port()).collect();
@@ -142,7 +137,7 @@ impl Pasts {
                 // The rendezvous shows its runs when their nodes ask again.
                 None if key.port().is_none() => return up < ASK_AGAIN,
                 Some(run) if run.kind == RunKind::Announced => return up < ASK_AGAIN,
-                None => return !past.is_over(),
+                None => return !past.state.is_over(),
                 Some(run) if up.is_zero() || key.port().is_none() => run.recall(past, epoch),
                 // It comes anew, or a part of it.
                 Some(run) => run.life.had_met_before = Some(looked),
@@ -151,11 +146,7 @@ impl Pasts {
         });
     }
 
-    pub(crate) fn take_changed(
-        &mut self,
-        runs: &mut BTreeMap<RunKey, TrackedRun>,
-        epoch: Epoch,
-    ) -> Vec<PastRow> {
+    pub(crate) fn take_changed(&mut self, runs: &mut Runs, epoch: Epoch) -> Vec<PastRow> {
         let of_before = &self.of_before;
         let gone = self.kept.extract_if(.., |key| !runs.contains_key(key) && !of_before.contains_key(key));
         let mut rows: Vec<PastRow> = gone.map(|key| (row_id(&key), None)).collect();
@@ -172,13 +163,7 @@ impl Pasts {
     }
 
     /// The next rows that there are, behind the one with this id.
-    pub(crate) fn some(
-        &self,
-        runs: &BTreeMap<RunKey, TrackedRun>,
-        after: Option<&[u8]>,
-        most: usize,
-        epoch: Epoch,
-    ) -> Vec<PastRow> {
+    pub(crate) fn some(&self, runs: &Runs, after: Option<&[u8]>, most: usize, epoch: Epoch) -> Vec<PastRow> {
         let behind = after.and_then(run_of).map_or(Unbounded, Excluded);
         let past = |key: &RunKey| match runs.get(key) {
             Some(run) => Some(run.past(epoch)),

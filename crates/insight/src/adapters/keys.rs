@@ -10,10 +10,10 @@ use rallypoint_protocol::rendezvous_state;
 impl TrackedRun {
     /// Reports the agents that have come to the closed run, together. They may come again and again.
     pub(crate) fn tell_turned_away(&mut self, now: Timestamp) {
-        let Some(first) = self.round.newcomers.first().map(|came| came.at) else { return };
-        let Some(closed) = self.round.closed.filter(|_| now.since(first) >= SETTLE) else { return };
-        let came = std::mem::take(&mut self.round.newcomers);
-        self.found(ends::turned_away(self, closed, came, first));
+        if self.round.newcomers.first().is_some_and(|first| now.since(first.at) >= SETTLE) {
+            let came = std::mem::take(&mut self.round.newcomers);
+            self.found(ends::turned_away(self, came));
+        }
     }
 
     /// All that its processes have written is gone, while they are there.
@@ -64,7 +64,7 @@ impl TrackedRun {
             self.restart(0);
         }
         let read = rendezvous_state::read(value);
-        let is_known = std::mem::replace(&mut self.told.unreadable, read.is_err());
+        let is_known = std::mem::replace(&mut self.is_unreadable, read.is_err());
         match read {
             Ok(None) => self.touch(),
             Ok(Some(state)) => self.fold_state(&state, conn, wrote, plan, room),
@@ -105,10 +105,10 @@ impl TrackedRun {
     pub(crate) fn part_written(&mut self, part: RendezvousPart, conn: ConnId, value: &[u8], at: Timestamp) {
         let text = || ShownKey(value).to_string();
         match part {
-            RendezvousPart::MasterAddr => self.life.master.host = Some(text()),
+            RendezvousPart::MasterAddr => self.life.master_addr = Some(text()),
             RendezvousPart::MasterPort => {
-                self.life.master.port = Some(text());
-                self.life.workers_placed = false;
+                self.life.master_port = Some(text());
+                self.life.told_elsewhere = false;
             }
             RendezvousPart::RoleInfo(rank) => {
                 if self.round.roles.len() < MOST_NODES {

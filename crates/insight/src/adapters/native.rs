@@ -5,10 +5,8 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::facts::Absent as AbsentNode;
-use crate::facts::{
-    Agent, AtExit, MISSING_SHOWN, Membership, Native, NodeId, Over, Spare, TrackedNode, TrackedRun,
-};
-use crate::reason::{Evidence, Finding, Presence, has};
+use crate::facts::{Agent, MISSING_SHOWN, Membership, Native, NodeId, Over, Spare, TrackedNode, TrackedRun};
+use crate::reason::{Evidence, Finding, Place, Presence, has};
 use crate::rules::starts;
 use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, RunState, Seen};
 use rallypoint_protocol::ids::{ConnId, Label, Timestamp, count};
@@ -25,7 +23,8 @@ impl TrackedRun {
         let survivors = starts::survivors(self, &fact, at);
         let Fact { round, what, signs } = &fact;
         if let What::Broken { why, left, .. } = what {
-            let (how, lost) = (why.said_later(signs), if *why == Why::Lost { count(signs.len()) } else { 0 });
+            let (how, lost) =
+                (why.says(signs, false), if *why == Why::Lost { count(signs.len()) } else { 0 });
             self.life.over = Some(Over { round: *round, at, how, lost, left: *left });
         }
         Finding::told(&fact, survivors, at)
@@ -57,7 +56,7 @@ impl TrackedRun {
         let round = round.max(1);
         if round != self.round.number {
             let at_exit = self.participants().filter(|node| node.finished && node.gone.is_none());
-            let at_exit: Vec<_> = at_exit.filter_map(|node| Some((node.conn?, AtExit::of(node)))).collect();
+            let at_exit: Vec<_> = at_exit.filter_map(|node| Some((node.conn?, node.clone()))).collect();
             self.life.at_earlier_exit.extend(at_exit);
             for node in &mut self.life.nodes {
                 node.finished = false;
@@ -100,8 +99,8 @@ impl TrackedRun {
         self.fold_native_nodes(snapshot, forms, &names);
         let (mut on_their_way, mut finished, mut to_come) = (0, 0, 0);
         if forms {
-            let at_exit: HashSet<&str> =
-                self.life.at_earlier_exit.values().map(|node| node.node.as_str()).collect();
+            let at_exit: HashSet<String> =
+                self.life.at_earlier_exit.values().map(TrackedNode::node_id).collect();
             let is_at_exit =
                 |node: &NodeSnapshot| is_on_its_way(node) && at_exit.contains(node.node.as_str());
             on_their_way =
@@ -113,11 +112,9 @@ impl TrackedRun {
         }
         let met_at = store.or_else(|| self.native.as_ref()?.met_at);
         let (min, max) = (terms.min_nodes, terms.max_nodes);
-        let needed = if min == max { min.to_string() } else { format!("{min} to {max}") };
-        let joined = self.joined();
-        let nodes = if max == 1 { "node" } else { "nodes" };
-        let waits =
-            format!("{joined} of {needed} {nodes} {} joined; {}", has(joined as usize), snapshot.reason);
+        let from = if min == max { String::new() } else { format!("{min} to ") };
+        let (joined, nodes) = (self.joined(), Place::Node.count(max));
+        let waits = format!("{joined} of {from}{nodes} {} joined; {}", has(joined as usize), snapshot.reason);
         self.native = Some(Native {
             state,
             is_expiring: snapshot.is_expiring,
@@ -169,11 +166,6 @@ impl TrackedRun {
         }
     }
 
-    /// Whether processes that use the store on `port` are workers of its round, not of the last one.
-    pub(crate) fn takes_workers_of(&self, port: u16) -> bool {
-        self.native.as_ref().is_none_or(|native| native.store == Some(port))
-    }
-
     fn fold_native_nodes(&mut self, snapshot: &RunSnapshot, forms: bool, names: &SharedNames<'_>) {
         let now = snapshot.at;
         let mut before: HashMap<String, TrackedNode> =
@@ -211,7 +203,7 @@ impl TrackedRun {
             };
             // Its agent may have left the store since.
             if let Some(was) = was.filter(|was| was.rank == rank) {
-                node.set_agent(was.agent());
+                (node.conn, node.peer, node.pid) = (was.conn, was.peer, was.pid);
                 node.finished = was.finished || was.conn.is_some_and(|conn| self.round.exit.contains(&conn));
             }
             self.life.nodes.push(node);
@@ -263,17 +255,6 @@ impl TrackedRun {
             self.touch();
         }
     }
-
-    /// The node that waits with this connection at the exit barrier of a round that was given up.
-    pub(crate) fn at_earlier_exit(&self, conn: ConnId) -> Option<&str> {
-        self.life.at_earlier_exit.get(&conn).map(|node| node.name.as_str())
-    }
-}
-
-impl AtExit {
-    fn of(node: &TrackedNode) -> Self {
-        Self { node: node.node_id(), name: node.told() }
-    }
 }
 
 /// It has no place, but came anew, and gets that of the process of before when this is given up.
@@ -286,9 +267,12 @@ fn is_on_its_way(node: &NodeSnapshot) -> bool {
     !node.is_late && node.is_watched && matches!(node.state, NodeState::InRound { .. })
 }
 
-/// The nodes of the last round that have not joined the one that forms.
-fn of_before(snapshot: &RunSnapshot) -> impl Iterator<Item = &NodeSnapshot> {
-    snapshot.nodes.iter().filter(|node| matches!(node.state, NodeState::InRound { .. }))
+/// The nodes of the last round that have not joined the one that forms, with their ranks there.
+fn of_before(snapshot: &RunSnapshot) -> impl Iterator<Item = (&NodeSnapshot, u32)> {
+    snapshot.nodes.iter().filter_map(|node| match node.state {
+        NodeState::InRound { rank } => Some((node, rank)),
+        _ => None,
+    })
 }
 
 /// It has joined, or was told to join again, and is not heard from.
@@ -358,7 +342,7 @@ fn lacks(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> Option<Pres
         () if missed().next().is_some() && missed().all(|node| node.is_cut) => Presence::Closed,
         () if missed().next().is_some() => Presence::Silent,
         // Nodes that send no heartbeats may be there, and have done all they had to.
-        () if to_come > 0 && of_before(snapshot).any(|node| !node.is_watched) => Presence::NotAgain,
+        () if to_come > 0 && of_before(snapshot).any(|(node, _)| !node.is_watched) => Presence::NotAgain,
         () if to_come > 0 => Presence::NeverSeen,
         () if on_their_way > 0 => Presence::Connected,
         () => Presence::Finished,
@@ -383,13 +367,9 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32, names: &SharedName
         return Vec::new();
     }
     // Nodes that were heard of just now are on their way: they were told to join again.
-    let of_last_round = of_before(snapshot).filter(|node| !is_on_its_way(node));
-    let of_last_round = of_last_round.filter_map(|node| match node.state {
-        NodeState::InRound { rank } => {
-            Some((&node.info.name, &node.info.address, Some(rank), Presence::Unknown, node.heard))
-        }
-        _ => None,
-    });
+    let of_last_round = of_before(snapshot).filter(|(node, _)| !is_on_its_way(node));
+    let of_last_round = of_last_round
+        .map(|(node, rank)| (&node.info.name, &node.info.address, Some(rank), Presence::Unknown, node.heard));
     let gone = snapshot.absent.iter().filter_map(|absent| {
         let presence = match absent.fate {
             Fate::Lost => Presence::Silent,

@@ -14,8 +14,8 @@ use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::addresses::{read_gloo, read_nccl_id};
 use rallypoint_protocol::ids::{ConnId, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{
-    Address, AddressKind, ExpectedWriter, KeyPattern, Leftover, RendezvousPart, Role, classify, is_asked_for,
-    own_member, wanted,
+    Address, AddressKind, ExpectedWriter, KeyPattern, Leftover, RendezvousPart, Role, classify,
+    debug_server_of, is_asked_for, own_member, wanted,
 };
 use rallypoint_store::{DropCause, KeyPast, Observed, Polled, WaitView};
 
@@ -142,7 +142,7 @@ impl Fold<'_> {
         let (at, plan) = (self.at, self.jobs.plan(key));
         let Jobs { runs, stores, .. } = &mut *self.jobs;
         let (Some(run), Some(store)) = (runs.get_mut(key), stores.get(&self.port)) else { return };
-        run.give_signs(|conn| waiting.contains(&conn), |conn| store.heard.get(&conn).copied(), &plan, at);
+        run.give_signs(&waiting, &store.heard, &plan, at);
     }
 
     /// Sees who waits at an exit barrier: arrivals before a restart of the server were not seen.
@@ -241,9 +241,8 @@ impl Fold<'_> {
         let wrote = self.evidence(Seen::Wrote, conn, key);
         let plan = self.jobs.plan(run);
         if self.run_mut(run, RunKind::C10d).is_some() {
-            let again = self.jobs.grow(run, |run, room| run.state_written(value, conn, &wrote, &plan, room));
-            if again == Some(true) {
-                self.told.log.forget(run);
+            if self.jobs.grow(run, |run, room| run.state_written(value, conn, &wrote, &plan, room)) {
+                self.told.forget(run);
             }
             self.see_signs_of(run);
         }
@@ -283,8 +282,8 @@ impl Fold<'_> {
             }
             false
         });
-        if again == Some(true) {
-            self.told.log.forget(key);
+        if again {
+            self.told.forget(key);
         }
     }
 
@@ -331,9 +330,8 @@ impl Fold<'_> {
                     withdrawn: false,
                 };
                 let (rank, attempt) = (address.member, address.attempt());
-                let is_again = self.jobs.grow(&key, |run, room| run.publish(rank, attempt, info, room));
-                if is_again == Some(true) {
-                    self.told.log.forget(&key);
+                if self.jobs.grow(&key, |run, room| run.publish(rank, attempt, info, room)) {
+                    self.told.forget(&key);
                 }
                 let world = self.jobs.runs.get(&key).map(|run| &run.world);
                 let first = world.and_then(|world| {
@@ -371,7 +369,9 @@ impl Fold<'_> {
                     run.unpublish(address.member, address.attempt());
                 }
             }
-            Some(KeyPattern::Published) => self.jobs.store(self.port).unpublishes(key),
+            Some(KeyPattern::Published) if debug_server_of(key) == Some(0) => {
+                self.jobs.store(self.port).debug_host = None;
+            }
             _ => {}
         }
     }
@@ -403,36 +403,33 @@ impl Fold<'_> {
             self.jobs.store(self.port).polls(conn, key.clone(), Polled::Absent, (waited, past), self.at);
         }
         let topic = (run, key);
-        let given_up = &self.jobs.store(self.port).given_up;
-        if given_up.len() >= MOST {
+        if self.jobs.store(self.port).given_up.len() >= MOST {
             return;
         }
+        let before = self.jobs.store(self.port).given_up.remove(&topic);
         // Thousands may give up on one key: what is known of it is looked up for the first of them.
-        if !given_up.contains_key(&topic) {
+        let mut given_up = before.unwrap_or_else(|| {
             let graph = self.jobs.graph(self.port, self.at);
             let beside = graph.map(|graph| graph.beside(topic.0.as_ref(), conn, &topic.1));
-            let new = GivenUp { at: self.at, beside: beside.unwrap_or_default(), ..GivenUp::default() };
-            self.jobs.store(self.port).given_up.insert(topic.clone(), new);
+            GivenUp { at: self.at, ..beside.unwrap_or_default() }
+        });
+        given_up.waited = given_up.waited.max(waited);
+        if given_up.who.iter().any(|(known, _)| *known == conn) {
+            given_up.again = true;
+        } else if given_up.who.len() >= SHOWN {
+            given_up.more = given_up.more.saturating_add(1);
+        } else {
+            // Its process may be known by another connection.
+            let process = self.client(conn).and_then(|client| client.process());
+            let graph = self.jobs.graph(self.port, self.at);
+            let known = graph.and_then(|graph| graph.member_of(conn, process));
+            let who = self.jobs.who(self.port, known.unwrap_or(conn));
+            let gave_up = Evidence { who, ..self.evidence(Seen::GaveUp, conn, &topic.1) };
+            if !given_up.who.iter().any(|(_, known)| known.who == gave_up.who) {
+                given_up.who.push((conn, gave_up));
+            }
         }
-        let Some(entry) = self.jobs.store(self.port).given_up.get_mut(&topic) else { return };
-        entry.waited = entry.waited.max(waited);
-        if entry.who.iter().any(|(known, _)| *known == conn) {
-            entry.again = true;
-            return;
-        }
-        if entry.who.len() >= SHOWN {
-            entry.more = entry.more.saturating_add(1);
-            return;
-        }
-        // Its process may be known by another connection.
-        let graph = self.jobs.graph(self.port, self.at);
-        let known = graph.and_then(|graph| graph.member_of(conn, graph.store.clients.get(&conn)?.process()));
-        let who = self.jobs.who(self.port, known.unwrap_or(conn));
-        let gave_up = Evidence { who, ..self.evidence(Seen::GaveUp, conn, &topic.1) };
-        let Some(entry) = self.jobs.store(self.port).given_up.get_mut(&topic) else { return };
-        if !entry.who.iter().any(|(_, known)| known.who == gave_up.who) {
-            entry.who.push((conn, gave_up));
-        }
+        self.jobs.store(self.port).given_up.insert(topic, given_up);
     }
 
     /// A process was seen to do this with a key now.
@@ -463,7 +460,7 @@ impl Fold<'_> {
             run.agent_left(conn, client.pid, client.is_cut_off, self.at);
             if client.run.as_ref() == Some(&run.key) && client.role == Role::Worker {
                 let closed = Evidence { key: key.clone(), ..client.evidence(Seen::Closed, self.at) };
-                run.worker_left(conn, client.rank, client.is_cut_off, closed);
+                run.worker_left(conn, &client, closed);
             }
         }
     }
@@ -473,7 +470,7 @@ impl Fold<'_> {
         if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.native.is_none())
             && run.started_again(self.at)
         {
-            self.told.log.forget(&key);
+            self.told.forget(&key);
         }
     }
 

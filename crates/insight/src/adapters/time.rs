@@ -1,5 +1,6 @@
 //! What is found as time goes by: the line that begins a round, nodes that came late, the state of a run now.
 
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use crate::facts::{Plan, Sign, TrackedNode, TrackedRun};
@@ -38,50 +39,41 @@ impl TrackedRun {
         self.tell_elsewhere(explain_after, now);
         self.update_state(now);
         // The meeting or the round that counts may be another one now.
-        let met = if self.native.is_some() {
-            self.round.completed
-        } else {
-            self.world.shown().met.filter(|_| !self.has_agents())
-        };
-        let met = met.filter(|_| self.state == RunState::Running);
-        if let Some(met) = met.filter(|met| *met != self.state_since) {
-            self.state_since = met;
+        let since = self.since(self.state).filter(|_| self.state == RunState::Running);
+        if let Some(since) = since.filter(|since| *since != self.state_since) {
+            self.state_since = since;
             self.touch();
         }
     }
 
     /// Nobody of those who were connected to the last server has come to this one.
     fn tell_not_back(&mut self, now: Timestamp) {
-        let (Some(may_go_on), Some(restarted)) = (self.life.not_back, self.restored) else { return };
         if !self.is_empty() {
             self.life.not_back = None;
-        } else if now.since(restarted) >= COMES_BACK {
+        } else if self.restored.is_some_and(|restarted| now.since(restarted) >= COMES_BACK) {
+            self.found(losses::not_back(self, now));
             self.life.not_back = None;
-            self.found(losses::not_back(self, may_go_on, restarted, now));
         }
     }
 
     pub(crate) fn update_state(&mut self, now: Timestamp) {
-        let state = self.state_now(now);
-        if state != self.state {
-            self.enter_state(state, now);
-        }
+        self.enter_state(self.state_now(now), now);
     }
 
     /// The last process has left, and another comes before that was noticed: the run is over, and begins
     /// anew.
     pub(crate) fn all_have_left(&mut self, now: Timestamp) {
         let state = self.state_now(now);
-        let state = if state.is_over() { state } else { RunState::Gone };
-        if state != self.state {
-            self.enter_state(state, now);
-        }
+        self.enter_state(if state.is_over() { state } else { RunState::Gone }, now);
         self.round.over_at.get_or_insert(self.state_since);
     }
 
     fn enter_state(&mut self, state: RunState, now: Timestamp) {
         let before = std::mem::replace(&mut self.state, state);
-        self.state_since = self.end_of(state).unwrap_or(now);
+        if before == state {
+            return;
+        }
+        self.state_since = self.since(state).unwrap_or(now);
         let had_met = !matches!(before, RunState::Joining | RunState::LastCall | RunState::Exchanging);
         if state == RunState::Joining && had_met {
             self.gathers_anew = Some(now);
@@ -98,16 +90,17 @@ impl TrackedRun {
         if state == RunState::Gone && !self.life.was_cut_off {
             // Said with that.
             self.life.dying.clear();
-            self.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
+            self.world.meetings.iter_mut().for_each(|meeting| meeting.lost.clear());
         }
     }
 
     /// When it came to this state: that a run is over is noticed later, but for a native one.
-    fn end_of(&self, state: RunState) -> Option<Timestamp> {
+    fn since(&self, state: RunState) -> Option<Timestamp> {
         match state {
             // A round goes on when what began to gather for the next one has given up.
             RunState::Running if self.native.is_some() => self.round.completed,
             _ if self.native.is_some() => None,
+            RunState::Running if !self.has_agents() => self.world.shown().met,
             RunState::Finished => self.round.exit_done,
             RunState::Closed => self.round.closed,
             RunState::Gone if self.has_agents() => self.life.all_gone,
@@ -119,12 +112,12 @@ impl TrackedRun {
     /// The line that begins a round, once there is something to say.
     fn tell_start(&mut self, expected: Option<Expected>, now: Timestamp) {
         let Some(started) = self.round.started else { return };
-        if self.told.start == Some(started) || now.since(started) < Duration::from_millis(100) {
+        if self.told_start == Some(started) || now.since(started) < Duration::from_millis(100) {
             return;
         }
         if self.round.completed.is_some() || self.world.shown().first_met.is_some() {
             // The line about its completion says everything, or the run goes on.
-            self.told.start = Some(started);
+            self.told_start = Some(started);
             return;
         }
         let first = if self.has_agents() {
@@ -134,7 +127,7 @@ impl TrackedRun {
             first.map(|(&rank, info)| info.label(rank))
         };
         let Some(who) = first else { return };
-        self.told.start = Some(started);
+        self.told_start = Some(started);
         let ended = self.first_ended(started).filter(|_| self.has_agents() && self.round.number > 0);
         // Agents end their ranks when nodes wait to be taken in.
         let was_ended = |at: Timestamp| self.life.awaited_since.is_some_and(|since| since <= at);
@@ -146,12 +139,12 @@ impl TrackedRun {
     /// The workers meet in another store. The agents publish its address in every launch mode; workers that
     /// use this server come soon after.
     fn tell_elsewhere(&mut self, explain_after: Duration, now: Timestamp) {
-        let is_elsewhere = !self.life.workers_placed
+        let is_elsewhere = !self.life.told_elsewhere
             && self.round.assigned_at.is_some_and(|at| now.since(at) >= explain_after)
             && self.world.connected.is_empty()
             && !self.state.is_over();
         if let (true, Some(address)) = (is_elsewhere, self.workers_store()) {
-            self.life.workers_placed = true;
+            self.life.told_elsewhere = true;
             self.found(starts::elsewhere(&address, now));
         }
     }
@@ -160,8 +153,8 @@ impl TrackedRun {
     /// round although others have taken them out of it.
     pub(crate) fn give_signs(
         &mut self,
-        waits: impl Fn(ConnId) -> bool,
-        heard: impl Fn(ConnId) -> Option<Timestamp>,
+        waiting: &BTreeSet<ConnId>,
+        heard: &HashMap<ConnId, Timestamp>,
         plan: &Plan,
         now: Timestamp,
     ) {
@@ -172,9 +165,9 @@ impl TrackedRun {
         for (at, node) in self.life.nodes.iter_mut().enumerate().filter(|(_, node)| node.lingers()) {
             let Some(conn) = node.conn else { continue };
             let was_silent_for = now.since(node.last_heartbeat);
-            let asked = heard(conn).filter(|at| *at > node.membership_since);
+            let asked = heard.get(&conn).copied().filter(|at| *at > node.membership_since);
             node.last_heartbeat = node.last_heartbeat.max(asked.unwrap_or_default());
-            let sign = if waits(conn) {
+            let sign = if waiting.contains(&conn) {
                 Sign::Waits
             } else if asked.is_some_and(|at| now.since(at) < quiet) {
                 Sign::Asks

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::facts::{Dying, MOST_NODES, Process, RankInfo, Room, SETTLE, TrackedRun};
+use crate::facts::{Client, Dying, MOST_NODES, Process, RankInfo, Room, SETTLE, TrackedRun};
 use crate::reason::{Evidence, Finding};
 use crate::rules::{losses, starts};
-use rallypoint_api::RunState;
 use rallypoint_protocol::ids::{ConnId, Timestamp};
 
 /// An agent notices within this time that a worker has ended.
@@ -19,7 +18,6 @@ impl TrackedRun {
             self.restart(self.round.number.saturating_add(1));
         }
         self.world.enter(conn, process);
-        self.life.workers_placed = true;
         self.life.has_workers_here = true;
         if !self.has_agents() {
             self.round.started.get_or_insert(at);
@@ -42,13 +40,8 @@ impl TrackedRun {
     }
 
     /// A worker's connection closed.
-    pub(crate) fn worker_left(
-        &mut self,
-        conn: ConnId,
-        rank: Option<u32>,
-        is_cut_off: bool,
-        closed: Evidence,
-    ) {
+    pub(crate) fn worker_left(&mut self, conn: ConnId, client: &Client, closed: Evidence) {
+        let Client { rank, is_cut_off, .. } = *client;
         self.life.was_cut_off |= is_cut_off;
         // The nodes of agents are told.
         let is_told = is_cut_off && !self.has_agents() && self.life.dying.len() < MOST_NODES;
@@ -59,7 +52,7 @@ impl TrackedRun {
         });
         let unnamed = is_told.then(|| Evidence { who: self.process_label(&closed), ..closed.clone() });
         let gave_up = self.had_given_up(conn, closed.at);
-        let was_unnamed = self.world.leave(conn, rank, is_cut_off, gave_up, closed);
+        let was_unnamed = self.world.leave(conn, client, gave_up, closed);
         let cut = of_rank.or(unnamed.filter(|_| was_unnamed));
         self.life.dying.extend(cut.map(|closed| Dying {
             closed,
@@ -106,38 +99,31 @@ impl TrackedRun {
     /// Reports it when all ranks of a meeting have met.
     pub(crate) fn check_ranks(&mut self) {
         for at in self.world.take_complete() {
-            self.tell_complete(at);
+            let meeting = &self.world.meetings[at];
+            let (Some(met), Some(mut reason)) = (meeting.met, starts::ranks_met(meeting)) else { continue };
+            let is_again = meeting.first_met.is_some();
+            if !self.has_agents() {
+                // This line says everything that the line about the start would say.
+                self.told_start = self.round.started;
+            }
+            if is_again {
+                // A program may make its process group a thousand times.
+                self.moment(met, reason.code.name(), reason.text);
+                continue;
+            }
+            reason.is_detail = self.has_agents();
+            self.found(Finding::new(reason, format!("{met:?}"), met));
         }
-    }
-
-    fn tell_complete(&mut self, at: usize) {
-        let world = &self.world;
-        let meeting = &world.meetings()[at];
-        let (Some(met), Some(mut reason)) = (meeting.met, starts::ranks_met(meeting)) else { return };
-        let is_again = meeting.first_met.is_some();
-        if self.state == RunState::Running && world.shown().number == meeting.number {
-            self.state_since = met;
-        }
-        if !self.has_agents() {
-            // This line says everything that the line about the start would say.
-            self.told.start = self.round.started;
-        }
-        if is_again {
-            // A program may make its process group a thousand times.
-            return self.moment(met, reason.code.name(), reason.text);
-        }
-        reason.is_detail = self.has_agents();
-        self.found(Finding::new(reason, format!("{met:?}"), met));
     }
 
     /// Reports which ranks ended before all had met.
     pub(crate) fn tell_lost_ranks(&mut self, now: Timestamp) {
-        for at in 0..self.world.meetings().len() {
-            let first = self.world.meetings()[at].lost.first().map(|lost| lost.closed.at);
+        for at in 0..self.world.meetings.len() {
+            let first = self.world.meetings[at].lost.first().map(|lost| lost.closed.at);
             let Some(first) = first.filter(|first| now.since(*first) >= SETTLE) else { continue };
-            let lost = self.world.take_lost(at);
+            let lost = self.world.meetings[at].take_lost(&self.world.connected);
             // Strangers beside those who have met are none of them.
-            let (meeting, shown) = (&self.world.meetings()[at], self.world.shown());
+            let (meeting, shown) = (&self.world.meetings[at], self.world.shown());
             let is_beside =
                 shown.number != meeting.number && shown.met.is_some_and(|met| !meeting.gathered_at(met));
             self.found(if is_beside { None } else { losses::ranks_lost(self, meeting, lost, first) });

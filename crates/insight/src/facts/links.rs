@@ -90,20 +90,18 @@ impl Links {
             self.version = self.version.saturating_add(1);
             self.untold.push(news.clone());
             match news.what {
-                LinkEvent::Came => {
-                    self.ended.remove(&news.name);
-                    continue;
+                LinkEvent::Came => drop(self.ended.remove(&news.name)),
+                LinkEvent::Namesake { .. } => {}
+                LinkEvent::Lost { .. } | LinkEvent::Left => {
+                    let oldest = || self.ended.values().min_by_key(|ended| ended.at);
+                    if self.ended.len() >= Self::MOST_ENDED
+                        && let Some(oldest) = oldest().map(|oldest| oldest.name.clone())
+                    {
+                        self.ended.remove(&oldest);
+                    }
+                    self.ended.insert(news.name.clone(), news);
                 }
-                LinkEvent::Namesake { .. } => continue,
-                LinkEvent::Lost { .. } | LinkEvent::Left => {}
             }
-            if self.ended.len() >= Self::MOST_ENDED
-                && let Some(oldest) = self.ended.values().min_by_key(|ended| ended.at)
-            {
-                let oldest = oldest.name.clone();
-                self.ended.remove(&oldest);
-            }
-            self.ended.insert(news.name.clone(), news);
         }
     }
 

@@ -228,11 +228,7 @@ fn is_gone(node: &Absent) -> bool {
 }
 
 /// Node ranks of a static run that have not written their role.
-fn without_role<'a>(
-    run: &'a TrackedRun,
-    plan: &'a Plan,
-    expected: Option<Expected>,
-) -> impl Iterator<Item = Absent> + 'a {
+fn without_role(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> impl Iterator<Item = Absent> {
     let is_static = run.kind == RunKind::Static;
     let ranks = expected.filter(|_| is_static).map_or(0, |expected| expected.min);
     let lower = run.never_came().filter(|_| is_static).max().map_or(0, |rank| rank.saturating_add(1));

@@ -123,7 +123,7 @@ impl Plan {
 }
 
 /// What was said about all runs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Plans {
     of_run: BTreeMap<String, Arc<Plan>>,
     /// For a run about which nothing was said.

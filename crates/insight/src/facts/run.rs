@@ -13,7 +13,7 @@ pub(crate) use self::limits::{MISSING_SHOWN, MOST_MOMENTS, MOST_NODES, SETTLE};
 pub(crate) use self::memory::Room;
 pub(crate) use self::node::{Agent, Membership, NodeId, Sign, TrackedNode};
 pub(crate) use self::round::{
-    AssignedRanks, AtExit, Dying, Native, Over, Restarting, RoundFacts, Spare, TimelineEntry,
+    AssignedRanks, Dying, Native, Over, Restarting, RoundFacts, Spare, TimelineEntry,
 };
 pub(crate) use self::tracked::TrackedRun;
 pub(crate) use self::world::{Ended, Lost, Meeting, Process, RankInfo, World, with_pid};

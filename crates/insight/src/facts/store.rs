@@ -137,7 +137,7 @@ pub(crate) struct Published {
     pub(crate) size: Option<u32>,
 }
 
-/// Clients that gave up on one key at about the same time.
+/// Clients that gave up on one key at about the same time, and what was known of the key then.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp {
     pub(crate) at: Timestamp,
@@ -146,13 +146,6 @@ pub(crate) struct GivenUp {
     pub(crate) more: usize,
     /// Somebody has given up on it more than once.
     pub(crate) again: bool,
-    /// What was known of the key then.
-    pub(crate) beside: Beside,
-}
-
-/// What is known of a key on which a client gives up.
-#[derive(Debug, Default)]
-pub(crate) struct Beside {
     /// The process that must write it.
     pub(crate) writer: Option<String>,
     /// It is there, and what it had written was dropped.
@@ -291,7 +284,7 @@ pub(crate) struct Foreign {
 
 /// Clients that came to the wrong port lately.
 #[derive(Debug, Default)]
-pub(crate) struct ForeignClients(VecDeque<Foreign>);
+pub(crate) struct ForeignClients(pub(crate) VecDeque<Foreign>);
 
 impl ForeignClients {
     /// One of them came.
@@ -314,15 +307,6 @@ impl ForeignClients {
     pub(crate) fn pass_time(&mut self, now: Timestamp) {
         const SHOWN: Duration = Duration::from_mins(5);
         self.0.retain(|foreign| now.since(foreign.last) < SHOWN);
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Foreign> {
-        self.0.iter()
-    }
-
-    /// The store on this port is closed.
-    pub(crate) fn forget(&mut self, port: u16) {
-        self.0.retain(|foreign| foreign.port != port);
     }
 }
 
@@ -374,13 +358,6 @@ impl StoreWatch {
     /// Where the page of torch's debug server is: with rank 0.
     pub(crate) fn debug_server(&self) -> Option<String> {
         self.debug_host.as_ref().map(|host| format!("{host}:{}", Self::DEBUG_PORT))
-    }
-
-    /// The store has dropped `key`, which a process published.
-    pub(crate) fn unpublishes(&mut self, key: &[u8]) {
-        if debug_server_of(key) == Some(0) {
-            self.debug_host = None;
-        }
     }
 
     /// A process publishes `key`, whose name it has. `address`: that of a debug server.
@@ -555,7 +532,7 @@ impl StoreWatch {
                 *since = client.since.max(*since);
             }
         }
-        let came = |gave_up: &Evidence| last_came.get(&(gave_up.peer?.ip(), gave_up.pid?)).copied();
+        let came = |gave_up: &Evidence| last_came.get(&gave_up.process()?).copied();
         let clients = &self.clients;
         let settled = self.given_up.extract_if(.., |_, given_up| {
             let is_there =
@@ -635,13 +612,5 @@ impl StoreWatch {
             ranks.extend(client.rank);
         }
         counted
-    }
-
-    /// A run is no longer known: its clients are nobody's.
-    pub(crate) fn release(&mut self, run: &RunKey) {
-        for client in self.clients.values_mut().filter(|client| client.run.as_ref() == Some(run)) {
-            client.run = None;
-            client.rank = None;
-        }
     }
 }

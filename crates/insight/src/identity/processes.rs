@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use crate::facts::{
-    Client, CountedRanks, Links, Meeting, Membership, Plans, Published, RunKey, StoreWatch, TrackedNode,
-    TrackedRun, Waiting, with_pid,
+    Client, CountedRanks, Links, Meeting, Membership, Plans, Published, RunKey, Runs, StoreWatch,
+    TrackedNode, TrackedRun, Waiting, with_pid,
 };
 use crate::reason::{Evidence, Names, Presence, Sighting};
 use rallypoint_api::{RunKind, Seen};
@@ -28,7 +28,7 @@ pub(crate) type Process = ((IpAddr, Option<u32>), String, ConnId);
 /// The waits of one store with what is needed to follow them.
 pub(crate) struct Graph<'i> {
     pub(crate) store: &'i StoreWatch,
-    pub(crate) runs: &'i BTreeMap<RunKey, TrackedRun>,
+    pub(crate) runs: &'i Runs,
     pub(crate) links: &'i Links,
     pub(crate) plans: &'i Plans,
     /// Since when this server has not been away.
@@ -83,7 +83,7 @@ impl Graph<'_> {
     /// The meeting of a process, which may wait on another connection than that of its rank.
     pub(crate) fn meeting<'r>(&self, conn: ConnId, run: &'r TrackedRun) -> &'r Meeting {
         let world = &run.world;
-        if world.meetings().len() == 1 {
+        if world.meetings.len() == 1 {
             return world.shown();
         }
         let member = self.store.waits.get(&conn).and_then(|wait| self.member(wait)).unwrap_or(conn);
@@ -99,8 +99,8 @@ impl Graph<'_> {
                 let is_one_of_two = run.those(Membership::Rival).any(|rival| rival.rank == node.rank);
                 return if is_one_of_two { with_pid(node.label(), node.pid) } else { node.label() };
             }
-            if let Some(name) = run.at_earlier_exit(conn) {
-                return name.to_owned();
+            if let Some(node) = run.life.at_earlier_exit.get(&conn) {
+                return node.name.clone();
             }
         }
         let is_one_of_two = |rank: u32| run.is_some_and(|run| run.world.claimed_twice.contains_key(&rank));
@@ -169,7 +169,7 @@ impl Graph<'_> {
         let is_alike = |ip: IpAddr, pid, gone: Option<Timestamp>| {
             gone.is_none() && (ip, pid) == (client.peer.ip(), client.pid)
         };
-        let ranks = run.world.meetings().iter().flat_map(|meeting| meeting.ranks.values());
+        let ranks = run.world.meetings.iter().flat_map(|meeting| meeting.ranks.values());
         let ranks = ranks.filter(|info| is_alike(info.peer.ip(), info.pid, info.gone));
         let is_node =
             |node: &&TrackedNode| node.peer.is_some_and(|peer| is_alike(peer.ip(), node.pid, node.gone));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::facts::{Client, RunKey, TrackedRun};
 use crate::jobs::{Fold, Jobs};
-use crate::report::told::Told;
+use crate::report::log::Told;
 use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, Timestamp};
 use rallypoint_protocol::keys::{KeyPattern, Leftover, RendezvousPart, Role, classify};
@@ -140,14 +140,13 @@ impl Fold<'_> {
 
     fn enter_agent(&mut self, conn: ConnId, run_id: &[u8], kind: RunKind) {
         let (key, at) = (self.key_of(run_id), self.at);
-        let came = self.client(conn).map(|client| {
-            client.role = Role::Agent;
-            client.evidence(Seen::Joined, at)
-        });
+        let Some(client) = self.client(conn) else { return };
+        client.role = Role::Agent;
+        let came = client.evidence(Seen::Joined, at);
         // The native rendezvous knows its nodes; what their agents write says nothing new about them.
         if key.port().is_some() {
             let Some(run) = self.run_mut(&key, kind) else { return };
-            run.agent_came(conn, kind, came.as_ref(), at);
+            run.agent_came(conn, kind, &came);
         }
         if let Some(client) = self.client(conn) {
             client.run = Some(key);
@@ -177,11 +176,12 @@ impl Fold<'_> {
             // It may not have been noticed yet that no client is there any more.
             run.update_state(at);
         }
-        if !run.takes_workers_of(port) {
+        // Workers of the last round use another store.
+        if run.native.as_ref().is_some_and(|native| native.store != Some(port)) {
             return None;
         }
         if run.worker_came(conn, process, came) {
-            self.told.log.forget(&key);
+            self.told.forget(&key);
         }
         let client = self.client(conn)?;
         client.role = Role::Worker;

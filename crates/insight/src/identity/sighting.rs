@@ -41,26 +41,18 @@ impl Graph<'_> {
     /// A writer, if it is known which process that is.
     pub(crate) fn find(&self, run: Option<&TrackedRun>, asking: ConnId, wanted: &Wanted) -> Option<Found> {
         let run = run?;
+        let of_rank = |rank: &RankInfo| (Some(rank.conn), rank.gone);
+        let meeting = || self.meeting(asking, run);
         let (conn, gone) = match &wanted.writer {
-            ExpectedWriter::Node(_) => {
-                let node = run.node_to_write(wanted)?;
-                // It has gone on by itself.
-                if node.membership == Membership::Left && node.lingers() && !node.finished {
-                    return None;
-                }
-                (node.conn, node.gone)
+            ExpectedWriter::Node(_) => run.node_to_write(wanted).map(|node| (node.conn, node.gone)),
+            ExpectedWriter::Rank(rank) => run.world.published(meeting(), *rank).map(of_rank),
+            ExpectedWriter::NcclRankZero => {
+                let root = || run.nccl_root().map(|root| (Some(root.conn), root.gone));
+                // Where some groups use gloo, it has told its rank.
+                run.world.holder(meeting(), 0).map(of_rank).or_else(root)
             }
-            ExpectedWriter::Rank(rank) => {
-                let (conn, gone) = run.world.published(self.meeting(asking, run), *rank)?;
-                (Some(conn), gone)
-            }
-            // Where some groups use gloo, it has told its rank.
-            ExpectedWriter::NcclRankZero => match run.world.holder(self.meeting(asking, run), 0) {
-                Some(rank) => (Some(rank.conn), rank.gone),
-                None => run.nccl_root().map(|root| (Some(root.conn), root.gone))?,
-            },
-            _ => return None,
-        };
+            _ => None,
+        }?;
         // Which connection a node had that is gone may never have been known.
         gone.map(Found::Gone).or(conn.map(Found::There))
     }
@@ -364,7 +356,7 @@ impl Graph<'_> {
             let port = other.key.port().unwrap_or_default();
             let meeting = other.world.shown();
             let live = meeting.ranks.iter().filter(|(_, info)| info.is_live() && complements(meeting));
-            live.map(move |(&rank, _)| format!("{} (port {port})", other.rank_label(rank)))
+            live.map(move |(&rank, _)| format!("{} (port {port})", other.rank_label_in(meeting, rank)))
         }))
     }
 

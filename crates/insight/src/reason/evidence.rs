@@ -1,6 +1,6 @@
 //! What was seen, from which an explanation follows.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::reason::Reason;
 use rallypoint_api::Seen;
@@ -25,6 +25,11 @@ impl Evidence {
     /// What somebody did who is known by name only: there is no connection or key to show.
     pub(crate) const fn by_name(seen: Seen, who: String, at: Timestamp) -> Self {
         Self { seen, who, peer: None, pid: None, key: None, at }
+    }
+
+    /// Its address and process id, where it told them. Containers may share both.
+    pub(crate) fn process(&self) -> Option<(IpAddr, u32)> {
+        Some((self.peer?.ip(), self.pid?))
     }
 }
 

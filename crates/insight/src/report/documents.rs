@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::epoch::{Epoch, rounded};
+use crate::epoch::rounded;
 use crate::facts::{RunKey, StoreWatch, TrackedRun, missing};
 use crate::identity::processes::Graph;
 use crate::jobs::Jobs;
-use crate::report::log::{ExplanationLog, Headline};
+use crate::report::log::{Headline, Told};
 use crate::report::summary::{nodes, pods, rank_grid, summary};
 use crate::rules::waiting::root::Traced;
-use rallypoint_api::{Run, RunKind, RunList, RunSummary, Severity, TimelineEvent, Wait, WaitList};
-use rallypoint_protocol::ids::{RunId, ShownKey, Timestamp};
+use rallypoint_api::{Run, RunKind, RunList, RunSummary, Severity, Wait, WaitList};
+use rallypoint_protocol::ids::{ShownKey, Timestamp};
 use rallypoint_store::WaitView;
 
 const WAITS_SHOWN: usize = 1000;
@@ -31,8 +31,7 @@ pub struct RunFigures {
 #[derive(Debug, Clone, Copy)]
 pub struct Documents<'i> {
     pub(crate) jobs: &'i Jobs,
-    pub(crate) log: &'i ExplanationLog,
-    pub(crate) epoch: Epoch,
+    pub(crate) log: &'i Told,
     pub(crate) now: Timestamp,
 }
 
@@ -41,7 +40,7 @@ impl Documents<'_> {
     pub fn list(&self, connections: usize) -> RunList {
         let mut headlines = self.log.headlines();
         let mut headline = |run: &TrackedRun| headlines.remove(&run.key).unwrap_or_default();
-        let summary = |run: &TrackedRun| summary(self.jobs, run, headline(run), self.epoch);
+        let summary = |run: &TrackedRun| summary(self.jobs, run, headline(run), self.log.epoch);
         let mut runs: Vec<RunSummary> = self.jobs.runs.values().map(summary).collect();
         runs.sort_by(|a, b| {
             let attention = |run: &RunSummary| {
@@ -51,7 +50,7 @@ impl Documents<'_> {
             attention(b).cmp(&attention(a)).then(b.started_at.total_cmp(&a.started_at))
         });
         RunList {
-            now: self.epoch.unix(self.now),
+            now: self.log.epoch.unix(self.now),
             lost_observations: self.jobs.totals.lost,
             connections,
             knows_since: None,
@@ -79,7 +78,7 @@ impl Documents<'_> {
                 Some(port) => format!("{name}@{port}{}", if run.has_agents() { "" } else { "/env" }),
             };
             let complaints = complaints.remove(&run.key).unwrap_or_default();
-            let summary = summary(self.jobs, run, Headline::default(), self.epoch);
+            let summary = summary(self.jobs, run, Headline::default(), self.log.epoch);
             RunFigures { summary, label, complaints }
         });
         figures.collect()
@@ -88,7 +87,8 @@ impl Documents<'_> {
     /// `GET /api/v1/runs/{run_id}`. Where runs of several stores have this id, the one that is not over and
     /// came last, unless a store or a kind is named.
     pub fn run(&self, run_id: &str, store: Option<u16>, kind: Option<RunKind>) -> Option<Run> {
-        let Self { jobs, log, epoch, now } = *self;
+        let Self { jobs, log, now } = *self;
+        let epoch = log.epoch;
         let keys = jobs.keys_of(run_id, store);
         let found = keys.iter().filter_map(|key| jobs.runs.get(key));
         let found = found.filter(|run| kind.is_none_or(|kind| run.kind == kind));
@@ -97,12 +97,7 @@ impl Documents<'_> {
         // Workers of a closed run wait where they met.
         let watch = run.store().or(run.met_at()).and_then(|port| jobs.stores.get(&port));
         let name = jobs.name(&run.key);
-        let timeline = run.timeline.iter().map(|moment| TimelineEvent {
-            at: epoch.unix(moment.at),
-            run_id: Some(name.clone()),
-            code: moment.code.clone(),
-            text: moment.text.clone(),
-        });
+        let timeline = run.timeline.iter().map(|moment| moment.shown(&name, epoch));
         let missing = missing(run, &plan, run.expected(&plan)).into_iter();
         Some(Run {
             now: epoch.unix(now),
@@ -172,13 +167,4 @@ impl Documents<'_> {
 fn oldest_first(mut waits: Vec<Wait>) -> Vec<Wait> {
     waits.sort_by(|a, b| b.waited_seconds.total_cmp(&a.waited_seconds).then_with(|| a.peer.cmp(&b.peer)));
     waits
-}
-
-/// When the run with this id finished: all its nodes came to the exit barrier or left as they had done their
-/// work, and it was not started again.
-pub(crate) fn finished(jobs: &Jobs, run_id: &str) -> Option<Timestamp> {
-    let id = RunId::new(run_id.as_bytes());
-    let is_it = |run: &&TrackedRun| run.key.id() == Some(&id) && run.kind != RunKind::Announced;
-    let last = jobs.runs.values().filter(is_it).max_by_key(|run| (!run.state.is_over(), run.first_seen))?;
-    last.round.over_at.filter(|_| last.round.exit_done.is_some() && last.state.is_over())
 }

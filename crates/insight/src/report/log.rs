@@ -1,11 +1,12 @@
-//! The explanations that are shown: facts once, waits when they have lasted and again with growing pauses.
+//! What has been said: facts once, waits when they have lasted and again with growing pauses. And which of it
+//! the subscribers do not have yet.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::epoch::Epoch;
-use crate::facts::RunKey;
+use crate::facts::{Held, RunKey};
 use crate::reason::{Code, Evidence, Finding, Reason};
 use rallypoint_api::{self as api, Explanation, LinkCounts, RunGone, RunSummary, Severity, TimelineEvent};
 use rallypoint_protocol::ids::Timestamp;
@@ -24,9 +25,9 @@ pub(crate) struct Topic {
 }
 
 impl Topic {
-    /// What a finding is about, seen in a store.
-    pub(crate) fn of(store: Option<u16>, run: Option<RunKey>, finding: &Finding) -> Self {
-        Self { store, run, code: finding.reason.code, about: finding.about.clone() }
+    fn of(Held { store, run, finding }: &Held) -> Self {
+        let (run, about) = (run.clone(), finding.about.clone());
+        Self { store: *store, run, code: finding.reason.code, about }
     }
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Subject {
 }
 
 #[derive(Debug)]
-struct Entry {
+pub(crate) struct Entry {
     id: u64,
     reason: Reason,
     evidence: Vec<Evidence>,
@@ -103,36 +104,39 @@ pub(crate) struct Headline {
     pub(crate) notes: u32,
 }
 
-/// All explanations that are shown.
+/// What has been said, and what has changed.
 #[derive(Debug)]
-pub(crate) struct ExplanationLog {
-    explain_after: Duration,
-    epoch: Epoch,
-    entries: BTreeMap<Topic, Entry>,
+pub(crate) struct Told {
+    pub(crate) explain_after: Duration,
+    pub(crate) epoch: Epoch,
+    /// All explanations that are shown.
+    pub(crate) entries: BTreeMap<Topic, Entry>,
     next_id: u64,
-    /// Explanations that did not fit.
-    pub(crate) lost: u64,
+    pub(crate) changes: Vec<Change>,
 }
 
-impl ExplanationLog {
+impl Told {
     const MOST: usize = 4096;
     const FACT_SHOWN: Duration = Duration::from_mins(10);
     /// A wait is said again after this long at the latest.
     const LONGEST_PAUSE: Duration = Duration::from_mins(10);
+    /// Changes kept until they are taken.
+    const MOST_CHANGES: usize = 16_384;
 
     pub(crate) fn new(explain_after: Duration, epoch: Epoch) -> Self {
-        Self { explain_after, epoch, entries: BTreeMap::new(), next_id: 1, lost: 0 }
+        Self { explain_after, epoch, entries: BTreeMap::new(), next_id: 1, changes: Vec::new() }
+    }
+
+    pub(crate) fn tell(&mut self, change: Change) {
+        if self.changes.len() < Self::MOST_CHANGES {
+            self.changes.push(change);
+        }
     }
 
     /// Something that has happened.
-    pub(crate) fn fact(
-        &mut self,
-        topic: Topic,
-        subject: Subject,
-        finding: Finding,
-        now: Timestamp,
-    ) -> Option<Utterance> {
-        let entry = self.entry(&topic, subject, finding, now, Some(now + Self::FACT_SHOWN))?;
+    pub(crate) fn fact(&mut self, held: Held, subject: Subject, now: Timestamp) -> Option<Utterance> {
+        let topic = Topic::of(&held);
+        let entry = self.entry(&topic, subject, held.finding, now, Some(now + Self::FACT_SHOWN))?;
         let said = utter(&topic, &entry, true, self.epoch);
         self.entries.insert(topic, entry);
         Some(said)
@@ -148,7 +152,6 @@ impl ExplanationLog {
         until: Option<Timestamp>,
     ) -> Option<Entry> {
         if self.entries.len() >= Self::MOST && !self.entries.contains_key(topic) {
-            self.lost = self.lost.saturating_add(1);
             return None;
         }
         let id = self.next_id;
@@ -159,7 +162,8 @@ impl ExplanationLog {
     }
 
     /// Something that holds at the moment.
-    pub(crate) fn hold(&mut self, topic: Topic, subject: Subject, finding: Finding, now: Timestamp) {
+    pub(crate) fn hold(&mut self, held: Held, subject: Subject, now: Timestamp) {
+        let (topic, finding) = (Topic::of(&held), held.finding);
         let Finding { reason, since, .. } = &finding;
         if let Some(entry) = self.entries.get_mut(&topic).filter(|entry| entry.until.is_none()) {
             entry.fresh = true;
@@ -172,8 +176,7 @@ impl ExplanationLog {
             (entry.reason, entry.evidence, entry.subject) = (finding.reason, finding.evidence, subject);
             return;
         }
-        let lasts = if reason.is_waiting() { reason.hold.lasts(self.explain_after) } else { Duration::ZERO };
-        let next = *since + lasts;
+        let next = *since + reason.hold.lasts(self.explain_after);
         if let Some(entry) = self.entry(&topic, subject, finding, next, None) {
             self.entries.insert(topic, entry);
         }
@@ -286,11 +289,6 @@ impl ExplanationLog {
         let is_past = |code| matches!(code, Lost | NodeSilent | RoundComplete | RoundOver);
         let is_of_it = |topic: &Topic| topic.run.as_ref() == Some(run) && is_past(topic.code);
         self.entries.retain(|topic, entry| !is_of_it(topic) || entry.until.is_none());
-    }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
     }
 }
 

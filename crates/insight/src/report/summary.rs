@@ -16,29 +16,20 @@ use rallypoint_rendezvous::gate::{GateSnapshot, KnownPod};
 
 /// Ranks shown one by one with one run.
 const RANKS_SHOWN: usize = 1024;
-const GRID: u32 = MOST_RANKS;
 
 /// A run in few words.
-pub(crate) fn summary(
-    jobs: &Jobs,
-    run: &TrackedRun,
-    Headline { explanation, notes }: Headline,
-    epoch: Epoch,
-) -> RunSummary {
+pub(crate) fn summary(jobs: &Jobs, run: &TrackedRun, headline: Headline, epoch: Epoch) -> RunSummary {
     let plan = jobs.plan(&run.key);
-    let expected = run.expected(&plan);
+    let (expected, native) = (run.expected(&plan), run.native.as_ref());
     // Nobody waits or is missing in a run that is over.
     let unless_over = |count: u32| if run.state.is_over() { 0 } else { count };
     let count_of = |membership| unless_over(count(run.left_over(membership).count()));
     let nodes = NodeCounts {
         joined: joined(run, &plan),
         waiting: count_of(Membership::WaitList),
-        earlier: run
-            .native
-            .as_ref()
-            .map_or_else(|| count(run.not_again().count()), |native| native.on_their_way),
+        earlier: native.map_or_else(|| count(run.not_again().count()), |native| native.on_their_way),
         redundant: count_of(Membership::Redundant),
-        finished: run.native.as_ref().map_or(0, |native| unless_over(native.finished)),
+        finished: native.map_or(0, |native| unless_over(native.finished)),
         gone: lost(run, &plan),
         expected,
         missing: count_of_missing(run, &plan, expected).map(unless_over),
@@ -71,16 +62,16 @@ pub(crate) fn summary(
             have_met: meeting.met.is_some() && (meeting.went_on || meeting.size == Some(1)),
         }),
         // What has left a native run as it had finished was at the exit barrier before.
-        exit: run.native.as_ref().and_then(|native| native.exit.clone()).or_else(|| {
+        exit: native.and_then(|native| native.exit.clone()).or_else(|| {
             let (arrived, expected) = (count(run.round.exit.len()), run.exit_size());
             run.round.exit_since.map(|_| ExitCounts { arrived, expected })
         }),
         started_at: epoch.unix(run.began()),
         state_since: epoch.unix(run.state_since),
         completed_at: completed.map(|at| epoch.unix(at)),
-        deadline: run.round.deadline.or_else(|| Some(epoch.unix(run.native.as_ref()?.closes_at?))),
-        explanation,
-        notes,
+        deadline: run.round.deadline.or_else(|| Some(epoch.unix(native?.closes_at?))),
+        explanation: headline.explanation,
+        notes: headline.notes,
     }
 }
 
@@ -103,6 +94,7 @@ pub(crate) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
     };
     let shown = nodes.into_iter().map(|node| {
         let ranks = node.rank.and_then(|rank| run.ranks_of(rank));
+        let joined = Some(node.joined).filter(|_| node.is_participant());
         let (base_rank, local) = ranks.map(|ranks| (ranks.start, count(ranks.len()))).unzip();
         let said = match &node.id {
             NodeId::Native { info, .. } => Some(info),
@@ -122,10 +114,8 @@ pub(crate) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
                 Membership::Earlier => NodeState::Earlier,
                 _ => NodeState::Redundant,
             },
-            joined_at: (node.membership == Membership::Participant).then(|| epoch.unix(node.joined)),
-            after_seconds: started
-                .filter(|_| node.membership == Membership::Participant)
-                .map(|started| rounded(node.joined.since(started).as_secs_f64())),
+            joined_at: joined.map(|at| epoch.unix(at)),
+            after_seconds: started.zip(joined).map(|(started, at)| rounded(at.since(started).as_secs_f64())),
             last_heartbeat: sends_heartbeats(node).then(|| epoch.unix(node.last_heartbeat)),
             gone_at: node.gone.map(|at| epoch.unix(at)),
             base_rank,
@@ -142,7 +132,7 @@ pub(crate) fn rank_grid(run: &TrackedRun, links: &Links, epoch: Epoch) -> Option
     }
     let meeting = world.shown();
     let highest = meeting.ranks.keys().next_back().map(|rank| rank.saturating_add(1));
-    let len = meeting.size.max(highest)?.min(GRID);
+    let len = meeting.size.max(highest)?.min(MOST_RANKS);
     let is_past = |rank: &u32| meeting.ranks.get(rank).is_some_and(|info| is_of_round_before(run, info));
     let has_none = meeting.ranks.keys().all(is_past);
     if has_none && matches!(run.kind, RunKind::C10d | RunKind::Native) {

@@ -7,40 +7,23 @@ use crate::facts::{Meeting, RankInfo, TrackedRun};
 use crate::reason::{Code, Evidence, Finding, Names, Place, Presence, Sighting};
 use rallypoint_api::Severity;
 
-/// Why others cannot reach an address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Doubt {
-    Loopback,
-    LinkLocal,
-    /// The network that Docker gives containers of one host by default.
-    Bridge,
-    /// The process connects to the store from another network, as all others do that published theirs.
-    OtherNetwork,
-}
+const LOOPBACK: &str = "loopback";
+/// The process connects to the store from another network, as all others do that published theirs.
+const OTHER_NETWORK: &str = "another network than it connects from";
 
-impl Doubt {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Loopback => "loopback",
-            Self::LinkLocal => "link-local",
-            Self::Bridge => "Docker's bridge",
-            Self::OtherNetwork => "another network than it connects from",
-        }
-    }
-
-    /// What is wrong with an address, as far as it tells itself, or where its process connects from.
-    fn of(listens: IpAddr, peer: IpAddr) -> Option<Self> {
-        let is_of_bridge = |ip: IpAddr| matches!(ip, IpAddr::V4(ip) if ip.octets()[..2] == [172, 17]);
-        let is_link_local = match listens {
-            IpAddr::V4(ip) => ip.is_link_local(),
-            IpAddr::V6(ip) => ip.is_unicast_link_local(),
-        };
-        match listens {
-            _ if listens.is_loopback() => Some(Self::Loopback),
-            _ if is_link_local => Some(Self::LinkLocal),
-            _ if is_of_bridge(listens) && !is_of_bridge(peer) => Some(Self::Bridge),
-            _ => None,
-        }
+/// Why others cannot reach an address, as far as it tells itself, or where its process connects from.
+fn doubt_of(listens: IpAddr, peer: IpAddr) -> Option<&'static str> {
+    // The network that Docker gives containers of one host by default.
+    let is_of_bridge = |ip: IpAddr| matches!(ip, IpAddr::V4(ip) if ip.octets()[..2] == [172, 17]);
+    let is_link_local = match listens {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    match listens {
+        _ if listens.is_loopback() => Some(LOOPBACK),
+        _ if is_link_local => Some("link-local"),
+        _ if is_of_bridge(listens) && !is_of_bridge(peer) => Some("Docker's bridge"),
+        _ => None,
     }
 }
 
@@ -56,11 +39,11 @@ fn are_near(one: IpAddr, other: IpAddr) -> bool {
 /// Addresses that ranks on other hosts cannot reach, where nobody is known to have met.
 pub(crate) fn unreachable(run: &TrackedRun) -> Vec<Finding> {
     let world = &run.world;
-    let gathering = world.meetings().iter().filter(|meeting| !meeting.went_on);
+    let gathering = world.meetings.iter().filter(|meeting| !meeting.went_on);
     let of_gloo = gathering.filter_map(of_meeting);
     let of_nccl = world.nccl_root.as_ref().filter(|root| root.gone.is_none()).and_then(|root| {
         let (listens, peer) = (root.listens?, root.wrote.peer?.ip().to_canonical());
-        let doubt = Doubt::of(listens, peer)?;
+        let doubt = doubt_of(listens, peer)?;
         let is_on_other_host =
             |ip: IpAddr| ip.to_canonical() != peer && !(ip.is_loopback() && peer.is_loopback());
         let has_others = world.connected.named().any(|(ip, _)| is_on_other_host(ip));
@@ -74,8 +57,8 @@ pub(crate) fn unreachable(run: &TrackedRun) -> Vec<Finding> {
 const IF_IT_HANGS: &str = "if the job hangs, give the interface that the hosts share: GLOO_SOCKET_IFNAME; \
                            a host's name that leads to 127.0.1.1 has that from /etc/hosts";
 
-fn said(who: &str, listens: IpAddr, doubt: Doubt) -> String {
-    format!("{who} published {listens} ({})", doubt.name())
+fn said(who: &str, listens: IpAddr, doubt: &str) -> String {
+    format!("{who} published {listens} ({doubt})")
 }
 
 /// `may`: others may not reach them. `calm`: all have published, and of two ranks only one has to reach the
@@ -106,16 +89,16 @@ fn of_meeting(meeting: &Meeting) -> Option<Finding> {
     let mut odd = there().filter(|(_, info, listens)| is_odd(info, *listens));
     let only_odd = odd.next().filter(|_| odd.next().is_none()).map(|(rank, ..)| rank);
     let doubt = |(rank, info, listens)| {
-        let odd = Some(Doubt::OtherNetwork).filter(|_| only_odd == Some(rank));
-        Some((rank, info, listens, Doubt::of(listens, peer(info)).or(odd)?))
+        let odd = Some(OTHER_NETWORK).filter(|_| only_odd == Some(rank));
+        Some((rank, info, listens, doubt_of(listens, peer(info)).or(odd)?))
     };
-    let doubts: Vec<(u32, &RankInfo, IpAddr, Doubt)> = there().filter_map(doubt).collect();
-    let may = !doubts.iter().any(|(.., doubt)| *doubt != Doubt::OtherNetwork);
+    let doubts: Vec<(u32, &RankInfo, IpAddr, &str)> = there().filter_map(doubt).collect();
+    let may = !doubts.iter().any(|(.., doubt)| *doubt != OTHER_NETWORK);
     let ranks = doubts.iter().map(|(rank, info, listens, doubt)| {
         let seen = info.gone_as().unwrap_or_else(|| Presence::Connected.into());
-        (said(&info.label(*rank), *listens, *doubt), seen, info.wrote(*rank))
+        (said(&info.label(*rank), *listens, doubt), seen, info.wrote(*rank))
     });
-    let loopback = doubts.iter().filter(|(.., doubt)| *doubt == Doubt::Loopback);
+    let loopback = doubts.iter().filter(|(.., doubt)| *doubt == LOOPBACK);
     let from: HashSet<_> = loopback.map(|it| peer(it.1)).collect();
     // One of two ranks has to reach the other.
     let calm = meeting.met.is_some() && (from.len() < 2 || hosts.is_empty());

@@ -192,14 +192,12 @@ pub(crate) fn two_backends(jobs: &Jobs) -> Vec<Held> {
         };
         let nodes: Vec<_> = run.participants().filter(|node| node.is_there()).collect();
         let beside = jobs.runs.values().find(|other| run.native.is_some() && is_other(other));
+        let strangers: Vec<_> = run.those(Membership::Stranger).collect();
         let (one, other, others) = match beside {
-            Some(other) => ("rallypoint", other.kind.name(), other.participants().collect::<Vec<_>>()),
-            None if run.native.is_none() => ("c10d", "static", run.those(Membership::Stranger).collect()),
+            Some(other) => ("rallypoint", other.kind.name(), other.participants().collect()),
+            None if !strangers.is_empty() => ("c10d", "static", strangers),
             None => return None,
         };
-        if others.is_empty() && run.native.is_none() {
-            return None;
-        }
         let first = nodes.first()?;
         let joins = [Some(first), others.first()].into_iter().flatten();
         let joins = joins.map(|node| node.evidence(Seen::Joined, None, node.joined));

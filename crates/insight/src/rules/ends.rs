@@ -69,13 +69,9 @@ fn never_joined(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Na
     Names::of(missing.filter(|name| !had(name)).take(wanted as usize))
 }
 
-/// These agents, of which the first came then, have come to a run that is closed.
-pub(crate) fn turned_away(
-    run: &TrackedRun,
-    closed: Timestamp,
-    came: Vec<Evidence>,
-    first: Timestamp,
-) -> Finding {
+/// These agents have come to a run that is closed.
+pub(crate) fn turned_away(run: &TrackedRun, came: Vec<Evidence>) -> Option<Finding> {
+    let (closed, first) = (run.round.closed?, came.first()?.at);
     let newcomers = Names::of(came.iter().map(|came| came.who.clone()));
     let hosts: BTreeSet<IpAddr> = came.iter().filter_map(|came| Some(came.peer?.ip())).collect();
     let about = Names::of(hosts.iter().map(IpAddr::to_string)).to_string();
@@ -88,7 +84,7 @@ pub(crate) fn turned_away(
         .severe(Severity::Error)
         .look_at(CLOSED)
         .held(&newcomers);
-    Finding::new(reason, about, first).seen(came)
+    Some(Finding::new(reason, about, first).seen(came))
 }
 
 /// What is said of a run whose processes have all left just now. `before`: its state until then.

@@ -51,7 +51,7 @@ pub(crate) fn gone(
     } else if world.is_unnamed() {
         (world.processes(), world.shown().size, Place::Process)
     } else {
-        let present = world.meetings().iter().map(Meeting::present).sum();
+        let present = world.meetings.iter().map(Meeting::present).sum();
         (present, world.shown().size, Place::Process)
     };
     let nodes = Names::of(lost.iter().map(|one| one.closed.who.clone()));
@@ -186,7 +186,7 @@ pub(crate) fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Ve
         (true, RunState::Running, Some(completed)) if run.lost().next().is_none() => completed,
         (true, ..) => return Vec::new(),
     };
-    let meetings = run.world.meetings();
+    let meetings = &run.world.meetings;
     let met = meetings.iter().filter_map(|meeting| Some((meeting, meeting.met.filter(|met| *met >= began)?)));
     let found = met.map(|(meeting, met)| {
         let ended = meeting.ended_ranks().map(|(rank, info, at)| {
@@ -198,7 +198,7 @@ pub(crate) fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Ve
         let mut there = meeting.live().filter(|(_, info)| !links.is_away(info.peer));
         let few: Vec<_> = there.by_ref().take(FEW_LEFT).map(|(rank, info)| info.label(rank)).collect();
         let left = Names { shown: few, more: there.count(), range: None };
-        some_ended(of_meeting(meeting), ended.collect(), &left, Some(met), now)
+        some_ended(format!("meeting {}", meeting.number), ended.collect(), &left, Some(met), now)
     });
     let unnamed = run.ended_unnamed().into_iter();
     let unnamed = unnamed.map(|closed| Evidence { who: run.process_label(closed), ..closed.clone() });
@@ -242,9 +242,30 @@ fn some_ended(
 /// The id is there by which all ranks of a round meet with NCCL, and some have not asked for it. The others
 /// wait for them inside NCCL.
 pub(crate) fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
-    let (came, world_size, missing, since) =
-        run.came_for_nccl_id().filter(|_| run.state == RunState::Running)?;
-    let beside = run.world.beside_group();
+    // What was lost with a link, or with the last server, may have come before.
+    let is_known = !run.round.is_of_before && !run.life.was_cut_off;
+    let root = run.nccl_root().filter(|_| is_known && run.state == RunState::Running)?;
+    let (world_size, since) = (run.world_size(), root.wrote.at);
+    let is_due = world_size.is_some() || !run.has_agents();
+    let by_address = run.world.connected.came().filter(|_| is_due && run.world.is_unnamed())?;
+    let came = by_address.values().sum();
+    // Who has not come shows where each node has an address of its own.
+    let of_node = |&rank: &u32| {
+        let node = run.node_of_rank(rank)?;
+        let came = by_address.get(&run.address_of(node)?).copied().unwrap_or_default();
+        Some((node, run.ranks_of(rank)?, came))
+    };
+    let nodes: Option<Vec<_>> = run.round.assigned.keys().map(of_node).collect();
+    let missing = nodes.into_iter().flatten().filter_map(|(node, ranks, came)| {
+        let (first, last) = (ranks.start, ranks.end.saturating_sub(1));
+        let of = if first == last { format!("rank {first}") } else { format!("ranks {first}-{last}") };
+        match count(ranks.len()).saturating_sub(came) {
+            0 => None,
+            _ if came == 0 => Some(format!("{of} on {}", node.name)),
+            missing => Some(format!("{missing} of {of} on {}", node.name)),
+        }
+    });
+    let (missing, beside) = (Names::of(missing), run.world.beside_group());
     let reason = Code::Waiting
         .says(format!(
             "{} come for the NCCL id, which rank 0 published {} ago",
@@ -261,23 +282,13 @@ pub(crate) fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding>
         .may_be("connected, and not asking for it", beside.clone())
         // Who is beside a job whose number nobody has told may be none of it.
         .when(world_size.is_none(), |reason| reason.severe(Severity::Info));
-    let wrote = run.nccl_root().map(|root| root.wrote.clone());
     let lacks_some = world_size.map_or(!beside.is_empty(), |size| came < size);
-    lacks_some.then(|| Finding::of_round(reason, run.round.number, since).seen(wrote))
-}
-
-/// What tells one meeting from another.
-fn of_meeting(meeting: &Meeting) -> String {
-    if meeting.number == 0 { String::new() } else { format!("meeting {}", meeting.number) }
+    lacks_some.then(|| Finding::of_round(reason, run.round.number, since).seen([root.wrote.clone()]))
 }
 
 /// Nobody of those who were connected to the last server has come to this one.
-pub(crate) fn not_back(
-    run: &TrackedRun,
-    may_go_on: bool,
-    restarted: Timestamp,
-    now: Timestamp,
-) -> Option<Finding> {
+pub(crate) fn not_back(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
+    let (may_go_on, restarted) = run.life.not_back.zip(run.restored)?;
     let (who, place) = if run.has_agents() {
         (Names::of(run.participants().map(TrackedNode::told)), Place::Node)
     } else {

@@ -48,21 +48,16 @@ impl Graph<'_> {
             let at = node.conn.and_then(|conn| self.store.heard.get(&conn));
             at.is_some_and(|at| self.now.since(*at) < late)
         };
-        let is_late =
-            |node: &&TrackedNode| is_awake && self.now.since(node.last_heartbeat) >= late && !asked(node);
+        let may_be_late = |node: &&TrackedNode| is_awake && node.is_there() && !node.finished && !asked(node);
         let client = |node: &TrackedNode| node.conn.and_then(|conn| self.store.clients.get(&conn));
-        let waits = |node: &TrackedNode| {
-            client(node).is_some_and(|client| self.store.waited_just_now(client, self.now))
-        };
         let may_send = |node: &&TrackedNode| {
             client(node).is_some_and(|client| {
-                !waits(node)
+                !self.store.waited_just_now(client, self.now)
                     && !self.links.is_away(client.peer)
                     && self.links.back_for(client.peer, self.now).is_none_or(|since| since >= late)
             })
         };
-        let there = || run.participants().filter(|node| node.is_there() && !node.finished);
-        let silent: Vec<_> = there().filter(is_late).filter(may_send).collect();
+        let silent: Vec<_> = run.late_nodes(self.now).filter(may_be_late).filter(may_send).collect();
         let is_out = |node: &&TrackedNode| node.is_silent() && node.round == run.round.number;
         let out = || run.lingering().filter(is_out).filter(may_send);
         let out_since = out().map(|node| node.membership_since).max();

@@ -43,13 +43,8 @@ pub(crate) fn again(at: Timestamp) -> Finding {
 
 /// All nodes of its round have come, and `last` did so last; of these `dead` had left before: torch had not
 /// noticed, and counts on them.
-pub(crate) fn round_complete(
-    run: &TrackedRun,
-    nodes: u32,
-    last: &TrackedNode,
-    dead: &[&TrackedNode],
-    at: Timestamp,
-) -> Finding {
+pub(crate) fn round_complete(run: &TrackedRun, last: &TrackedNode, dead: &[&TrackedNode]) -> Option<Finding> {
+    let (nodes, at) = run.round.group.zip(run.round.completed)?;
     let started = run.round.started.unwrap_or(at);
     let took = Elapsed(at.since(started));
     let (name, after) = (last.told(), Elapsed(last.joined.since(started)));
@@ -66,13 +61,12 @@ pub(crate) fn round_complete(
         )
     });
     let closed = dead.iter().filter_map(|node| Some(node.evidence(Seen::Closed, None, node.gone?)));
-    Finding::of_round(reason, run.round.number, at).seen(closed)
+    Some(Finding::of_round(reason, run.round.number, at).seen(closed))
 }
 
 /// All ranks of a meeting have published their addresses.
 pub(crate) fn ranks_met(meeting: &Meeting) -> Option<Reason> {
-    let (rank, took) = meeting.last()?;
-    let last = meeting.holder(rank).map(|info| info.label(rank)).unwrap_or_default();
+    let (last, took) = meeting.last()?;
     let ranks = meeting.joined();
     let published = match ranks {
         1 => format!("{last} is its only rank, and has published its address"),

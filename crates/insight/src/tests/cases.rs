@@ -73,7 +73,9 @@ run 4; pass 600
 for 0..3: exit %; pass 3
 exit 3 last; pass 3; cas 3 close; leave 0..4; pass 60; silent; see state=finished; deaths 0
 = case 4 nodes of an old release finish too [nodes 2..2]
-run 2; pass 600; oldexit 2; cas 0 close; leave 0..2; pass 60; silent; see state=finished
+run 2; pass 600; set 0,1 c10d/torchelastic/agent/terminal_state# #
+set 0,1 c10d/torchelastic/agent/terminal_state#.FIN FIN; cas 0 close; leave 0..2; pass 60; silent
+see state=finished
 = many that die together are one line
 run 40; pass 10; leave 5..35; pass 5; said lost=1; deaths 30
 = a job that is stopped is one line

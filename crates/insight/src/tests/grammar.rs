@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::epoch::Epoch;
 use crate::reason::{Code, Finding, Names};
-use crate::report::log::{ExplanationLog, Subject, Topic};
+use crate::report::log::{Subject, Told};
+use crate::rules::Held;
 use rallypoint_protocol::ids::Timestamp;
 
 /// The only name of one, and how those of many begin.
@@ -130,12 +131,12 @@ fn a_fault_is_found() {
 #[test]
 fn that_more_have_ended_is_said_again() {
     let at = |secs| Timestamp(Duration::from_secs(secs));
-    let mut log = ExplanationLog::new(Duration::from_secs(3), Epoch(0.0));
+    let mut log = Told::new(Duration::from_secs(3), Epoch(0.0));
     let mut look = |secs, ended: usize| {
         let ended = Names::of((0..ended).map(|rank| format!("rank {rank}")));
         let reason = Code::WaitingForKey.says("rank 9 has waited for `vocab`").ended(&ended);
         let finding = Finding::new(reason, "vocab", at(0));
-        log.hold(Topic::of(None, None, &finding), Subject::default(), finding, at(secs));
+        log.hold(Held { store: None, run: None, finding }, Subject::default(), at(secs));
         log.settle(at(secs)).len()
     };
     assert_eq!([look(1, 0), look(3, 0), look(20, 0)], [0, 1, 0], "once while it is the same");

@@ -108,7 +108,7 @@ impl Lab {
     pub(super) fn with(settings: Settings, stale: StaleKeyConfig) -> Self {
         Self {
             store: Store::new(CAPACITY, stale.clone()),
-            insight: Insight::new(settings.clone()),
+            insight: Insight::new(settings),
             settings,
             stale,
             taken: 0,
@@ -219,11 +219,6 @@ impl Lab {
         self.clients.insert(n, (conn, addr, pid));
     }
 
-    pub(super) fn connect_as(&mut self, n: u32, of: u32) {
-        let (_, addr, pid) = self.clients[&of];
-        self.connect(n, &addr.to_string(), pid);
-    }
-
     /// An operator resets the store.
     pub(super) fn reset(&mut self) {
         self.store.reset(&mut self.recorder);
@@ -267,10 +262,6 @@ impl Lab {
 
     pub(super) fn set(&mut self, n: u32, key: &str, value: &[u8]) {
         self.apply(n, &Request::Set { key: key.as_bytes(), value: Payload::borrowed(value) });
-    }
-
-    pub(super) fn delete(&mut self, n: u32, key: &str) {
-        self.apply(n, &Request::Delete { key: key.as_bytes() });
     }
 
     pub(super) fn add(&mut self, n: u32, key: &str, delta: i64) {
@@ -349,7 +340,7 @@ impl Lab {
         self.recorder = Recorder { now: start, ..Recorder::default() };
         let _ = self.insight.take_pasts();
         let pasts = self.insight.pasts(None, usize::MAX);
-        self.insight = Insight::new(Settings { epoch: self.epoch, ..self.settings.clone() });
+        self.insight = Insight::new(Settings { epoch: self.epoch, ..self.settings });
         self.insight.remember(pasts.into_iter());
         self.store = Store::new(CAPACITY, self.stale.clone());
         self.store.restore(ID, image.stores[&ID].clone(), &live, self.now, &mut self.recorder);
@@ -385,22 +376,18 @@ impl Lab {
         agents.for_each(|n| self.joins(n, run, "join"));
     }
 
-    /// The last of them completes the round.
-    pub(super) fn join_all(&mut self, run: &str, agents: Range<u32>) {
-        let last = agents.end - 1;
-        self.join(run, agents.start..last);
-        self.joins(last, run, "join complete");
+    fn compare_set(&mut self, n: u32, run: &str, expected: &[u8], desired: &[u8]) {
+        let key = format!("/torch.rendezvous.{run}");
+        let desired = Payload::borrowed(desired);
+        self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected, desired });
     }
 
     pub(super) fn first_cas(&mut self, n: u32, run: &str) {
-        let key = format!("/torch.rendezvous.{run}");
-        let desired = Payload::borrowed(b"Y2FuaW1hZGFt");
-        self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected: b"", desired });
+        self.compare_set(n, run, b"", b"Y2FuaW1hZGFt");
     }
 
     /// Agent `n` changes the run's state with a compare-set that succeeds.
     pub(super) fn cas(&mut self, n: u32, run: &str, change: &str) {
-        let key = format!("/torch.rendezvous.{run}");
         let (_, addr, pid) = self.clients[&n];
         let model = self.states.entry(run.to_owned()).or_default();
         let expected = model.value();
@@ -410,8 +397,7 @@ impl Lab {
         };
         model.change(n, &host, pid, change, self.now);
         let desired = model.value();
-        let desired = Payload::borrowed(&desired);
-        self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected: &expected, desired });
+        self.compare_set(n, run, &expected, &desired);
     }
 
     /// What the state of a run is, as its agents write it.
@@ -421,9 +407,7 @@ impl Lab {
 
     /// A compare-set that fails, as it does when another was faster.
     pub(super) fn lost_cas(&mut self, n: u32, run: &str) {
-        let key = format!("/torch.rendezvous.{run}");
-        let desired = Payload::borrowed(b"a state that never was");
-        self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected: b"an old state", desired });
+        self.compare_set(n, run, b"an old state", b"a state that never was");
     }
 
     pub(super) fn forget_state(&mut self, run: &str) {
@@ -470,17 +454,6 @@ impl Lab {
             self.set(n, &format!("{base}/last_member"), b"x");
         }
         self.wait(n, &[&format!("{base}/last_member")]);
-    }
-
-    /// The exit barrier before PyTorch 2.4: a key for each agent, and another when it has read all of them.
-    pub(super) fn pass_old_exit(&mut self, run: &str, nodes: u32) {
-        let base = format!("/torch.rendezvous.{run}.0/torchelastic/agent/terminal_state");
-        for n in 0..nodes {
-            self.set(n, &format!("{base}{n}"), n.to_string().as_bytes());
-        }
-        for n in 0..nodes {
-            self.set(n, &format!("{base}{n}.FIN"), b"FIN");
-        }
     }
 
     /// The agent of a static run: it tells its role; node rank 0 waits for those of all nodes, the others for
@@ -530,8 +503,8 @@ impl Lab {
 
     /// What was said of one kind.
     pub(super) fn texts(&self, code: &str) -> Vec<&str> {
-        let is_it = |said: &Explanation| yardstick::is_code(&said.code, code);
-        self.said.iter().filter(|(_, said)| is_it(said)).map(|(_, said)| said.text.as_str()).collect()
+        let of_kind = self.said.iter().filter(|(_, said)| said.code == code);
+        of_kind.map(|(_, said)| said.text.as_str()).collect()
     }
 
     /// What was seen of those in the last explanation with this code, as the tags of its facts.

@@ -163,11 +163,10 @@ impl Native {
         self.tell();
     }
 
-    /// Whether that closes it.
-    pub(super) fn close(&mut self, by: &str) -> bool {
-        let closes = self.core.close(&self.run, by, self.lab.now);
+    pub(super) fn close(&mut self, by: &str) {
+        // It may be closed already.
+        let _ = self.core.close(&self.run, by, self.lab.now);
         self.tell();
-        closes.unwrap_or(false)
     }
 
     pub(super) fn extend(&mut self, seconds: u64) {
@@ -296,7 +295,7 @@ impl Stage for Native {
                 };
                 self.leave(first, LeaveRequest { why, outcome });
             }
-            "close" => drop(self.close(rest)),
+            "close" => self.close(rest),
             "extend" => self.extend(number(first).into()),
             "pass" => self.pass(number(first)),
             "meet" => (0..2).for_each(|n| self.lab.rank(n, &address(n), n, number(first) as usize)),

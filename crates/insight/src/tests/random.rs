@@ -139,7 +139,7 @@ proptest! {
                 }
             }
             prop_assert!(insight.jobs.runs.len() <= MAX_RUNS);
-            prop_assert!(insight.told.log.len() <= 4096);
+            prop_assert!(insight.told.entries.len() <= 4096);
         }
         insight.tick(now + Duration::from_mins(1));
         let list = insight.documents(now).list(0);

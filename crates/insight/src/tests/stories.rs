@@ -224,8 +224,12 @@ impl Stage for Lab {
             "nogate" => self.insight.gate(run, None, self.now),
             "deaths" => return same("deaths", &self.insight.totals().node_deaths.to_string(), rest),
             "run" => self.complete_run(run, number(first)),
-            "oldexit" => self.pass_old_exit(run, number(first)),
-            "all" => self.join_all(run, range(first)),
+            // The last of them completes the round.
+            "all" => {
+                let Range { start, end } = range(first);
+                self.join(run, start..end - 1);
+                self.joins(end - 1, run, "join complete");
+            }
             "exchange" => {
                 self.exchange(run, number(first), number(words.split(' ').next().unwrap_or_default()), of());
             }
@@ -376,8 +380,8 @@ impl Stage for Lab {
                         }
                         "ping" => self.ping(n),
                         "as" => {
-                            self.connect_as(n, of());
-                            self.ping(n);
+                            let (_, addr, pid) = self.clients[&of()];
+                            self.come(n, &addr.to_string(), pid);
                         }
                         "wait" => {
                             let keys = keys(n, rank);
@@ -402,7 +406,7 @@ impl Stage for Lab {
                             };
                             self.set(n, &keys[0], &value);
                         }
-                        "del" => self.delete(n, &keys(n, rank)[0]),
+                        "del" => self.apply(n, &Request::Delete { key: keys(n, rank)[0].as_bytes() }),
                         "add" => self.add(n, &keys(n, rank)[0], 1),
                         "count" => self.add(n, &keys(n, rank)[0], 0),
                         "barrier" => self.barrier(n, &keys(n, rank)[0], i64::from(of())),

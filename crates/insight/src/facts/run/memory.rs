@@ -5,7 +5,6 @@ use crate::facts::run::TrackedRun;
 use crate::facts::run::limits::MOST_NODES;
 use crate::facts::run::node::TrackedNode;
 use crate::facts::run::world::RankInfo;
-use rallypoint_protocol::ids::Timestamp;
 
 /// A short text with its place in a list or a map.
 const TEXT: usize = 128;
@@ -16,16 +15,12 @@ const RANK: usize = size_of::<RankInfo>() + TEXT;
 /// The room that there is for more of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    bytes: usize,
+    pub(crate) bytes: usize,
     /// It was not enough for all that came.
     pub(crate) was_short: bool,
 }
 
 impl Room {
-    pub(crate) fn of(bytes: usize) -> Self {
-        Self { bytes, was_short: false }
-    }
-
     fn take(&mut self, bytes: usize) -> bool {
         let left = self.bytes.checked_sub(bytes);
         self.was_short |= left.is_none();
@@ -42,7 +37,8 @@ impl TrackedRun {
 
     /// Whether the address of `rank` may be remembered.
     pub(crate) fn takes_rank(&mut self, rank: u32, room: &mut Room) -> bool {
-        self.world.has(rank) || room.take(RANK)
+        let is_known = self.world.meetings.iter().any(|meeting| meeting.ranks.contains_key(&rank));
+        is_known || room.take(RANK)
     }
 
     /// Bytes that it takes, roughly.
@@ -59,36 +55,22 @@ impl TrackedRun {
     /// Lets go of what may be missed: of a run that is over all but how many they were and how it ended, of
     /// another the history.
     pub(crate) fn make_room(&mut self) {
-        if self.can_be_summarized() {
-            self.summarize();
-        }
-        self.shorten_history();
-    }
-
-    /// Which of two runs has to make room first.
-    pub(crate) fn room_order(&self) -> (bool, Timestamp) {
-        (!self.can_be_summarized(), self.round.over_at.unwrap_or(self.state_since))
-    }
-
-    fn can_be_summarized(&self) -> bool {
-        self.state.is_over() && self.agents.is_empty() && self.world.connected.is_empty()
-    }
-
-    /// The number of nodes, the times, and how it ended stay.
-    fn summarize(&mut self) {
-        if self.native.is_none() {
-            self.round.let_go = self.joined();
-            self.life.nodes = Vec::new();
-        }
-        self.round.assigned.clear();
-        self.world.summarize();
-    }
-
-    /// The last events stay.
-    fn shorten_history(&mut self) {
         const MOMENTS: usize = 8;
+        if self.can_be_summarized() {
+            if self.native.is_none() {
+                self.round.let_go = self.joined();
+                self.life.nodes = Vec::new();
+            }
+            self.round.assigned.clear();
+            self.world.summarize();
+        }
+        // The last events stay.
         let old = self.timeline.len().saturating_sub(MOMENTS);
         self.timeline.drain(..old);
         self.timeline.shrink_to_fit();
+    }
+
+    pub(crate) fn can_be_summarized(&self) -> bool {
+        self.state.is_over() && self.agents.is_empty() && self.world.connected.is_empty()
     }
 }

@@ -108,11 +108,6 @@ pub(crate) struct TrackedNode {
 pub(crate) type Agent = (ConnId, SocketAddr, Option<u32>);
 
 impl TrackedNode {
-    /// Its agent, as far as it is connected.
-    pub(crate) fn agent(&self) -> Option<Agent> {
-        Some((self.conn?, self.peer?, self.pid))
-    }
-
     /// Takes this agent for its own.
     pub(crate) fn set_agent(&mut self, agent: Option<Agent>) {
         let (conn, peer) = agent.map(|(conn, peer, _)| (conn, peer)).unzip();

@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::epoch::Epoch;
 use crate::facts::missing::Absent;
 use crate::facts::run::node::TrackedNode;
 use crate::reason::{Evidence, Names, Presence};
-use rallypoint_api::{ExitCounts, Expected, RunState};
+use rallypoint_api::{ExitCounts, Expected, RunState, TimelineEvent};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
 
 /// Something that happened in a run.
@@ -20,19 +21,19 @@ pub(crate) struct TimelineEntry {
     pub(crate) text: String,
 }
 
+impl TimelineEntry {
+    pub(crate) fn shown(&self, run_id: &str, epoch: Epoch) -> TimelineEvent {
+        let Self { at, code, text } = self.clone();
+        TimelineEvent { at: epoch.unix(at), run_id: Some(run_id.to_owned()), code, text }
+    }
+}
+
 /// The ranks that a node's workers were given.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AssignedRanks {
     /// The first of them.
     pub(crate) base: u32,
     pub(crate) world_size: u32,
-}
-
-/// Where the workers meet, as rank 0's agent published it.
-#[derive(Debug, Default)]
-pub(crate) struct Master {
-    pub(crate) host: Option<String>,
-    pub(crate) port: Option<String>,
 }
 
 /// What is known of one round.
@@ -117,27 +118,20 @@ pub(crate) struct LifeFacts {
     pub(crate) dying: Vec<Dying>,
     /// Static: nodes that start their workers again, not yet reported.
     pub(crate) restarting: Option<Restarting>,
-    /// It is known where the workers meet: it was reported, or they came here.
-    pub(crate) workers_placed: bool,
-    /// Where its workers are to meet. From torch 2.15 on agents publish it in their first round only.
-    pub(crate) master: Master,
+    /// It was reported that the workers meet in another store.
+    pub(crate) told_elsewhere: bool,
+    /// Where its workers are to meet, as rank 0's agent published it: from torch 2.15 on in the first round
+    /// only.
+    pub(crate) master_addr: Option<String>,
+    pub(crate) master_port: Option<String>,
     /// Its workers use a store of this server.
     pub(crate) has_workers_here: bool,
     /// c10d: the longest time between two heartbeats of a node.
     pub(crate) beat: Option<Duration>,
-    /// Native: agents that have finished in a round that was given up then, and wait at its exit barrier.
-    pub(crate) at_earlier_exit: BTreeMap<ConnId, AtExit>,
+    /// Native: nodes that have finished in a round that was given up then, and wait at its exit barrier.
+    pub(crate) at_earlier_exit: BTreeMap<ConnId, TrackedNode>,
     /// A node that came to a round that was full for others, and asks for more nodes than they do.
     pub(crate) asks_for_more: Option<Names>,
-}
-
-/// What has been reported about a run.
-#[derive(Debug, Default)]
-pub(crate) struct AlreadyTold {
-    /// The start that was reported.
-    pub(crate) start: Option<Timestamp>,
-    /// The last state could not be read.
-    pub(crate) unreadable: bool,
 }
 
 /// A node, or a process without an agent, whose connection closed, not yet reported.
@@ -172,15 +166,6 @@ pub(crate) struct Over {
     /// How many nodes were lost then, and how many are left.
     pub(crate) lost: u32,
     pub(crate) left: u32,
-}
-
-/// A node that has finished in a round that was given up then, and waits at its exit barrier.
-#[derive(Debug)]
-pub(crate) struct AtExit {
-    /// Its id.
-    pub(crate) node: String,
-    /// For people.
-    pub(crate) name: String,
 }
 
 /// What only a native run has.

@@ -9,11 +9,9 @@ use crate::facts::plan::{Plan, short};
 use crate::facts::run::key::RunKey;
 use crate::facts::run::limits::{LATE, LATEST, MOST_MOMENTS, MOST_NODES, SETTLE};
 use crate::facts::run::node::{Membership, NodeId, Sign, TrackedNode};
-use crate::facts::run::round::{
-    AlreadyTold, AssignedRanks, LifeFacts, Master, Native, RoundFacts, TimelineEntry,
-};
+use crate::facts::run::round::{AssignedRanks, LifeFacts, Native, RoundFacts, TimelineEntry};
 use crate::facts::run::world::{Meeting, NcclRoot, World};
-use crate::reason::{Evidence, Finding, Names, Place, Presence, Sighting};
+use crate::reason::{Evidence, Finding, Place, Presence, Sighting};
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 use rallypoint_protocol::keys::{ExpectedWriter, Wanted};
@@ -25,6 +23,8 @@ pub(crate) struct TrackedRun {
     pub(crate) kind: RunKind,
     /// Goes up with every change that is shown.
     pub(crate) version: u64,
+    /// The version that the subscribers have; 0: they know nothing of it.
+    pub(crate) shown_version: u64,
     /// The version whose past the journal has.
     pub(crate) kept_version: u64,
     pub(crate) first_seen: Timestamp,
@@ -40,14 +40,17 @@ pub(crate) struct TrackedRun {
     pub(crate) agents: BTreeSet<ConnId>,
     /// Where they and those before them came from, without a break.
     pub(crate) hosts: BTreeSet<IpAddr>,
-    /// The store has a rendezvous state of it.
+    /// The store has a rendezvous state of it…
     pub(crate) has_state: bool,
+    /// …and the last one could not be read.
+    pub(crate) is_unreadable: bool,
     pub(crate) plan_version: u64,
     pub(crate) native: Option<Native>,
     pub(crate) round: RoundFacts,
     pub(crate) life: LifeFacts,
     pub(crate) world: World,
-    pub(crate) told: AlreadyTold,
+    /// The start that was reported.
+    pub(crate) told_start: Option<Timestamp>,
     pub(crate) timeline: VecDeque<TimelineEntry>,
     pub(crate) new_moments: Vec<TimelineEntry>,
     pub(crate) findings: Vec<Finding>,
@@ -103,8 +106,8 @@ impl TrackedRun {
         if self.life.has_workers_here || has_died || self.round.assigned.is_empty() {
             return None;
         }
-        let Master { host, port } = &self.life.master;
-        Some(format!("{}:{}", host.as_ref()?, port.as_ref()?))
+        let LifeFacts { master_addr, master_port, .. } = &self.life;
+        Some(format!("{}:{}", master_addr.as_ref()?, master_port.as_ref()?))
     }
 
     pub(crate) fn participants(&self) -> impl Iterator<Item = &TrackedNode> {
@@ -254,12 +257,7 @@ impl TrackedRun {
         self.agents.is_empty() && self.world.connected.is_empty() && self.native.is_none()
     }
 
-    /// A rank, for people: with its host, or else its place on the node that it was given to.
-    pub(crate) fn rank_label(&self, rank: u32) -> String {
-        self.rank_label_in(self.world.shown(), rank)
-    }
-
-    /// As `rank_label`, in a meeting.
+    /// A rank of a meeting, for people: with its host, or else its place on the node that it was given to.
     pub(crate) fn rank_label_in(&self, meeting: &Meeting, rank: u32) -> String {
         if let Some(known) = self.world.holder(meeting, rank) {
             return known.label(rank);
@@ -273,13 +271,13 @@ impl TrackedRun {
     /// A process that has told no rank, for people: on its node, with the ranks that the node was given, if
     /// no other node of the round has its address.
     pub(crate) fn process_label(&self, process: &Evidence) -> String {
-        let who = process.peer.map(|peer| peer.ip()).zip(process.pid);
+        let who = process.process();
         let node = who.and_then(|(ip, _)| self.only_node_at(ip));
         let name = match (node, process.pid) {
             (Some(node), Some(pid)) => format!("process {pid} on {}", node.name),
             _ => process.who.clone(),
         };
-        if who.is_some() && self.nccl_root().is_some_and(|root| root.process == who) {
+        if who.is_some() && self.nccl_root().is_some_and(|root| root.wrote.process() == who) {
             return format!("rank 0 ({name})");
         }
         match node.and_then(|node| self.ranks_of(node.rank?)).filter(|ranks| !ranks.is_empty()) {
@@ -323,34 +321,6 @@ impl TrackedRun {
         let is_of_round = |at: Timestamp| self.round.completed.is_some_and(|completed| at >= completed);
         let root = self.world.nccl_root.as_ref();
         root.filter(|root| !self.has_agents() || is_of_round(root.wrote.at))
-    }
-
-    /// For ranks that meet by an NCCL id: how many have asked for it, of how many if agents tell that, who
-    /// has not, and since when it is there. Who that is shows where each node has an address of its own.
-    pub(crate) fn came_for_nccl_id(&self) -> Option<(u32, Option<u32>, Names, Timestamp)> {
-        // What was lost with a link, or with the last server, may have come before.
-        let is_known = !self.round.is_of_before && !self.life.was_cut_off;
-        let (root, world) = (self.nccl_root().filter(|_| is_known)?, &self.world);
-        let world_size = self.world_size();
-        let is_due = world_size.is_some() || !self.has_agents();
-        let came = world.connected.came().filter(|_| is_due && world.is_unnamed())?;
-        let of_node = |&rank: &u32| {
-            let node = self.node_of_rank(rank)?;
-            let came = came.get(&self.address_of(node)?).copied().unwrap_or_default();
-            Some((node, self.ranks_of(rank)?, came))
-        };
-        let nodes: Option<Vec<(&TrackedNode, Range<u32>, u32)>> =
-            self.round.assigned.keys().map(of_node).collect();
-        let lacks = |(_, ranks, came): &(&TrackedNode, Range<u32>, u32)| *came < count(ranks.len());
-        let missing = nodes.into_iter().flatten().filter(lacks).map(|(node, ranks, came)| {
-            let (first, last) = (ranks.start, ranks.end.saturating_sub(1));
-            let of = if first == last { format!("rank {first}") } else { format!("ranks {first}-{last}") };
-            match count(ranks.len()).saturating_sub(came) {
-                _ if came == 0 => format!("{of} on {}", node.name),
-                missing => format!("{missing} of {of} on {}", node.name),
-            }
-        });
-        Some((came.values().sum(), world_size, Names::of(missing), root.wrote.at))
     }
 
     /// The node rank of the node that was given this rank, with its ranks.
@@ -450,15 +420,12 @@ impl TrackedRun {
             return RunState::Closed;
         }
         if !self.has_agents() {
-            return match (world.shown().met, world.ended) {
-                (Some(_), ended) if settled(ended) => RunState::Ended,
-                (None, ended) if settled(ended) && (world.meets_otherwise || world.is_of_before) => {
-                    RunState::Ended
-                }
-                (None, ended) if settled(ended) => RunState::Gone,
-                (Some(_), _) => RunState::Running,
-                (None, _) if world.meets_otherwise => RunState::Running,
-                (None, _) => RunState::Joining,
+            let have_met = world.shown().met.is_some() || world.meets_otherwise;
+            return match settled(world.ended) {
+                true if have_met || world.is_of_before => RunState::Ended,
+                true => RunState::Gone,
+                false if have_met => RunState::Running,
+                false => RunState::Joining,
             };
         }
         if self.agents.is_empty() && (self.life.ended_with_server || settled(self.life.all_gone)) {
@@ -486,6 +453,7 @@ impl TrackedRun {
             key,
             kind,
             version: 1,
+            shown_version: 0,
             kept_version: 0,
             first_seen: now,
             known_since: now,
@@ -496,12 +464,13 @@ impl TrackedRun {
             agents: BTreeSet::new(),
             hosts: BTreeSet::new(),
             has_state: false,
+            is_unreadable: false,
             plan_version: 0,
             native: None,
             round: RoundFacts::default(),
             life: LifeFacts::default(),
             world: World::default(),
-            told: AlreadyTold::default(),
+            told_start: None,
             timeline: VecDeque::new(),
             new_moments: Vec::new(),
             findings: Vec::new(),
@@ -530,9 +499,9 @@ impl TrackedRun {
             members.for_each(|node| node.finished = true);
         }
         self.life.dying.clear();
-        self.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
+        self.world.meetings.iter_mut().for_each(|meeting| meeting.lost.clear());
         self.world.is_of_before = !self.world.shown().ranks.is_empty();
-        self.told.start = self.round.started;
+        self.told_start = self.round.started;
         self.findings.clear();
         self.new_moments.clear();
         self.timeline.clear();
@@ -549,10 +518,9 @@ impl TrackedRun {
     /// Something to report about it, if there is.
     pub(crate) fn found(&mut self, finding: impl Into<Option<Finding>>) {
         const MOST: usize = 256;
-        let Some(finding) = finding.into() else { return };
+        let Some(mut finding) = finding.into() else { return };
         // The next round may have begun when it is told.
-        let round = finding.round.unwrap_or(self.round.number);
-        let finding = finding.in_round(Some(round));
+        finding.round.get_or_insert(self.round.number);
         let is_it = |it: &Finding| {
             (&it.reason, &it.about, it.round) == (&finding.reason, &finding.about, finding.round)
         };

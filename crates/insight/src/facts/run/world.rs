@@ -20,6 +20,7 @@ pub(crate) use crate::facts::run::world::connected::Process;
 use crate::facts::run::world::meeting::Leaving;
 pub(crate) use crate::facts::run::world::meeting::{Lost, Meeting};
 pub(crate) use crate::facts::run::world::rank::{RankInfo, with_pid};
+use crate::facts::store::Client;
 use crate::reason::{Evidence, Names};
 use rallypoint_protocol::addresses::MOST_RANKS;
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
@@ -31,7 +32,7 @@ const MOST_MEETINGS: usize = 16;
 pub(crate) struct World {
     pub(crate) attempt: Option<u32>,
     /// The oldest first. There is always one.
-    meetings: Vec<Meeting>,
+    pub(crate) meetings: Vec<Meeting>,
     /// The number of the next one.
     next: u32,
     /// The last that ended beside others: those may still ask for its ranks.
@@ -106,7 +107,6 @@ pub(crate) struct NcclRoot {
     pub(crate) conn: ConnId,
     /// It published the id.
     pub(crate) wrote: Evidence,
-    pub(crate) process: Option<Process>,
     /// Where it listens for the others.
     pub(crate) listens: Option<IpAddr>,
     /// When its connection closed, or was given up.
@@ -210,9 +210,6 @@ impl World {
 
     /// Unites ranks that meet again with all that have come meanwhile and are prepared for as many.
     fn unite(&mut self, at: usize, size: Option<u32>, made_before: Option<u32>) -> usize {
-        if self.meetings.len() == 1 {
-            return at;
-        }
         let number = self.meetings[at].number;
         let is_alike = |info: &RankInfo| info.size == size && info.made_before == made_before;
         let gathers = |other: &mut Meeting| {
@@ -251,12 +248,9 @@ impl World {
     pub(crate) fn begin_anew(&mut self) {
         let had_met = self.meetings.iter().any(|meeting| meeting.met.is_some());
         let unmet = self.meetings.iter_mut().flat_map(Meeting::take_unmet).filter(|_| !had_met).collect();
-        *self = Self {
-            connected: std::mem::take(&mut self.connected).counted_anew(),
-            last_met: self.last_met,
-            meetings: vec![Meeting::new(0, unmet)],
-            ..Self::default()
-        };
+        (self.told_size, self.claimed_twice) = (None, BTreeMap::new());
+        self.begin(None);
+        self.shown_mut().former = unmet;
     }
 
     /// The agents tell their workers how many they are.
@@ -324,7 +318,7 @@ impl World {
         self.ended = None;
         if let Some(root) = self.nccl_root.as_mut().filter(|root| root.gone.is_some())
             && process.is_some()
-            && root.process == process
+            && root.wrote.process() == process
         {
             (root.conn, root.gone, root.is_cut_off) = (conn, None, false);
         }
@@ -332,24 +326,17 @@ impl World {
 
     /// Rank 0 publishes the NCCL id of all ranks.
     pub(crate) fn publish_nccl_id(&mut self, conn: ConnId, listens: Option<IpAddr>, wrote: Evidence) {
-        let process = wrote.peer.map(|peer| peer.ip()).zip(wrote.pid);
-        if self.nccl_root.as_ref().is_some_and(|before| before.conn != conn && before.process != process) {
+        let is_it = |root: &NcclRoot| root.conn == conn || root.wrote.process() == wrote.process();
+        if self.nccl_root.as_ref().is_some_and(|before| !is_it(before)) {
             self.connected.ended.clear();
         }
-        self.nccl_root = Some(NcclRoot { conn, wrote, process, listens, gone: None, is_cut_off: false });
+        self.nccl_root = Some(NcclRoot { conn, wrote, listens, gone: None, is_cut_off: false });
         self.meets_otherwise = true;
     }
 
     /// A worker's connection closed, or was cut off. Returns whether a process has left without a rank.
-    pub(crate) fn leave(
-        &mut self,
-        conn: ConnId,
-        rank: Option<u32>,
-        is_cut_off: bool,
-        gave_up: bool,
-        closed: Evidence,
-    ) -> bool {
-        let at = closed.at;
+    pub(crate) fn leave(&mut self, conn: ConnId, client: &Client, gave_up: bool, closed: Evidence) -> bool {
+        let (&Client { rank, is_cut_off, .. }, at) = (client, closed.at);
         self.closings.add(at, closed.key.is_some());
         let was_last = self.connected.remove(conn, Some(closed).filter(|_| !is_cut_off));
         if let Some(root) = self.nccl_root.as_mut().filter(|root| root.conn == conn) {
@@ -425,15 +412,6 @@ impl World {
 
 /// What others read.
 impl World {
-    /// The oldest first.
-    pub(crate) fn meetings(&self) -> &[Meeting] {
-        &self.meetings
-    }
-
-    pub(crate) fn meetings_mut(&mut self) -> &mut [Meeting] {
-        &mut self.meetings
-    }
-
     /// The meeting that counts: the first of those who have met and are there, or else that of most ranks.
     pub(crate) fn shown(&self) -> &Meeting {
         &self.meetings[self.shown_at()]
@@ -462,18 +440,18 @@ impl World {
 
     /// The meeting that this connection of a rank is in.
     pub(crate) fn of(&self, rank: Option<u32>, conn: ConnId) -> &Meeting {
-        let is_its = |info: &RankInfo| info.conn == conn;
-        let has_it = |meeting: &&Meeting| rank.is_some_and(|rank| meeting.known_as(rank).any(is_its));
-        match self.meetings.len() {
-            1 => self.shown(),
-            _ => self.meetings.iter().find(has_it).unwrap_or_else(|| self.shown()),
-        }
+        &self.meetings[self.of_at(rank, conn)]
     }
 
     pub(crate) fn of_mut(&mut self, rank: Option<u32>, conn: ConnId) -> &mut Meeting {
-        let number = self.of(rank, conn).number;
-        let at = self.meetings.iter().position(|meeting| meeting.number == number);
-        &mut self.meetings[at.unwrap_or_default()]
+        let at = self.of_at(rank, conn);
+        &mut self.meetings[at]
+    }
+
+    fn of_at(&self, rank: Option<u32>, conn: ConnId) -> usize {
+        let is_its = |info: &RankInfo| info.conn == conn;
+        let has_it = |meeting: &Meeting| rank.is_some_and(|rank| meeting.known_as(rank).any(is_its));
+        self.meetings.iter().position(has_it).unwrap_or_else(|| self.shown_at())
     }
 
     /// The others of this run that have not met.
@@ -490,8 +468,8 @@ impl World {
     }
 
     /// The process that a rank finds there: as [`World::holder`], if its address was not dropped.
-    pub(crate) fn published(&self, meeting: &Meeting, rank: u32) -> Option<(ConnId, Option<Timestamp>)> {
-        self.found(meeting, rank, |of| of.ranks.get(&rank)).map(|info| (info.conn, info.gone))
+    pub(crate) fn published<'w>(&'w self, meeting: &'w Meeting, rank: u32) -> Option<&'w RankInfo> {
+        self.found(meeting, rank, |of| of.ranks.get(&rank))
     }
 
     fn found<'w>(
@@ -544,7 +522,7 @@ impl World {
     /// How a rank of the meeting that counts is shown: see `RankGrid`.
     pub(crate) fn shown_rank(&self, rank: u32) -> char {
         let meeting = self.shown();
-        let is_beside = || self.published(meeting, rank).is_some_and(|(_, gone)| gone.is_none());
+        let is_beside = || self.published(meeting, rank).is_some_and(RankInfo::is_live);
         match meeting.shown(rank) {
             '.' if is_beside() => 'j',
             '.' if self.is_there(meeting, rank) => 'o',
@@ -557,11 +535,6 @@ impl World {
         let meeting = self.shown();
         let have_come = !meeting.ranks.is_empty() || !meeting.former.is_empty();
         meeting.met.is_none() && have_come && !self.holder(meeting, 0).is_some_and(RankInfo::is_live)
-    }
-
-    /// Takes the ranks of a meeting that ended before all had met.
-    pub(crate) fn take_lost(&mut self, at: usize) -> Vec<Lost> {
-        self.meetings[at].take_lost(&self.connected)
     }
 
     /// In which time so many connections or more closed last, and how many of them waited then.
@@ -605,9 +578,5 @@ impl World {
     pub(crate) fn len(&self) -> usize {
         let all = self.meetings.iter().chain(&self.past);
         all.map(|meeting| meeting.ranks.len().saturating_add(meeting.former.len())).sum()
-    }
-
-    pub(crate) fn has(&self, rank: u32) -> bool {
-        self.meetings.iter().any(|meeting| meeting.ranks.contains_key(&rank))
     }
 }

@@ -1,6 +1,6 @@
 //! Who gave up on what.
 
-use crate::facts::{Beside, GivenUp, RunKey, Waiting};
+use crate::facts::{GivenUp, RunKey, Waiting};
 use crate::identity::processes::Graph;
 use crate::reason::{But, Code, Finding, Names, Place, Presence, if_some};
 use rallypoint_api::Severity;
@@ -12,8 +12,7 @@ const POLLS: &str =
 
 /// Clients gave up on `key`.
 pub(crate) fn gave_up(key: &[u8], given_up: GivenUp) -> Finding {
-    let GivenUp { waited, who, more, again, beside, at } = given_up;
-    let Beside { writer, is_dropped, missing, others, ended } = beside;
+    let GivenUp { at, waited, who, more, again, writer, is_dropped, missing, others, ended } = given_up;
     let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();
     let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
     let who = Names { shown, more, range: None };
@@ -46,9 +45,9 @@ pub(crate) fn reported(who: &str, at: Timestamp) -> Finding {
 
 impl Graph<'_> {
     /// What is known of a key on which a client gives up: who must write it, and who of its run is not there.
-    pub(crate) fn beside(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> Beside {
+    pub(crate) fn beside(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> GivenUp {
         let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
-        let known = Beside { writer: self.writer(run, conn, &wanted), ..Beside::default() };
+        let known = GivenUp { writer: self.writer(run, conn, &wanted), ..GivenUp::default() };
         let Some(run) = run else { return known };
         let meeting = self.meeting(conn, run);
         let is_for_it = |wait: &&Waiting| wait.view.missing.first().is_some_and(|missing| **missing == *key);
@@ -59,13 +58,13 @@ impl Graph<'_> {
                 let missing = Names::of_some(absent, |rank| run.rank_label_in(meeting, rank));
                 let holder = run.world.holder(meeting, rank);
                 let is_dropped = holder.is_some_and(|info| info.withdrawn && info.gone.is_none());
-                Beside { is_dropped, missing, ..known }
+                GivenUp { is_dropped, missing, ..known }
             }
             ExpectedWriter::Group(_) | ExpectedWriter::Unknown
                 if self.store.waits.get(&conn).as_ref().is_some_and(is_for_it) =>
             {
                 let others = self.not_among(run, meeting, self.store.waits.values().filter(is_for_it));
-                Beside { others, ended: self.ended_ranks(run, meeting), ..known }
+                GivenUp { others, ended: self.ended_ranks(run, meeting), ..known }
             }
             _ => known,
         }

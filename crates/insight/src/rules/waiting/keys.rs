@@ -1,13 +1,11 @@
 //! Waits for keys of the program, and for groups on a store with a prefix of its own.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fmt::{self, Display, Formatter};
 
 use crate::facts::{Client, Meeting, Passed, Poll, RunKey, TrackedRun, Waiting, process};
 use crate::identity::processes::Graph;
 use crate::reason::{
-    Code, Finding, Names, Presence, RESET, Reason, SAME_GROUP, SLIP, Sighting, Waits, are, has, have_waited,
-    if_some,
+    Code, Finding, Names, Presence, RESET, SAME_GROUP, SLIP, Sighting, Waits, are, has, have_waited, if_some,
 };
 use crate::rules::waiting::{NOT_REACHED, in_group};
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
@@ -17,70 +15,23 @@ use rallypoint_protocol::keys::{
 };
 use rallypoint_store::{KeyPast, Polled, Similar};
 
-/// Why a key of a program is not there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Absence {
-    /// Nobody has written it.
-    NotWritten,
-    /// It was written and deleted, or it is not known any more whether it was.
-    NotThere,
-    /// A client deleted it, or took its last item.
-    Deleted,
-    /// The connection of the process that publishes it closed so long ago.
-    WriterGone(Elapsed),
-    /// An operator reset the store so long ago: it may have been there before.
-    Reset(Elapsed),
-    /// It is there, and those who read it again and again wait for another number.
-    Is(i64),
-    /// It is there, and those who try to set it again and again wait until it is given back.
-    Held,
-}
-
-impl Display for Absence {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotWritten => f.write_str("which nobody has written"),
-            Self::NotThere => f.write_str("which does not exist"),
-            Self::Deleted => f.write_str("which was there: a client deleted it, or took its last item"),
-            Self::WriterGone(ago) => write!(f, "whose writer's connection closed {ago} ago"),
-            Self::Is(number) => write!(f, "which is {number}"),
-            Self::Held => {
-                f.write_str("which holds another value than they expect: their compare_set is refused")
-            }
-            Self::Reset(ago) => write!(f, "which does not exist; an operator reset the store {ago} ago"),
-        }
-    }
-}
-
+const WRITER_GONE: &str = "look at the log of the process that publishes it; a process publishes once, and \
+                           again only when it is started anew";
+const LOCKED: &str = "if that is a lock: look at the process that has it, and, where that has ended, take the \
+                      key away";
 const SAME_PREFIX: &str = "if these are processes of one job, give them all the same prefix, and let them \
                            make their groups in the same order; else look for processes that have not \
                            reached this call, or have ended";
 
-fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: Option<&Similar>) -> Reason {
-    let waits = have_waited(who.count());
-    let look_at = match absence {
-        Absence::WriterGone(_) => {
-            "look at the log of the process that publishes it; a process publishes once, and again only when \
-             it is started anew"
+/// A key that is there, and tells something of one that is not.
+fn beside(similar: &Similar) -> String {
+    match similar {
+        Similar::Slip(key) => format!("; `{}` exists", ShownKey(key)),
+        Similar::Beside(keys) => {
+            let keys = Names::of_some(keys, |key| format!("`{}`", ShownKey(key)));
+            format!("; beside it there {} {keys}", are(keys.count()))
         }
-        _ if matches!(similar, Some(Similar::Slip(_))) => SLIP,
-        Absence::Reset(_) => RESET,
-        Absence::Held => {
-            "if that is a lock: look at the process that has it, and, where that has ended, take the key away"
-        }
-        _ => Code::WaitingForKey.rule().look_at,
-    };
-    Code::WaitingForKey
-        .says(format!("{who} {waits} {waited} for `{key}`, {absence}"))
-        .look_at(look_at)
-        .held(who)
-        .then(&if_some(similar, |similar| match similar {
-            Similar::Slip(key) => format!("; `{}` exists", ShownKey(key)),
-            Similar::Beside(keys) => {
-                let keys = Names::of_some(keys, |key| format!("`{}`", ShownKey(key)));
-                format!("; beside it there {} {keys}", are(keys.count()))
-            }
-        }))
+    }
 }
 
 /// The barrier that is waited at with this key: a BARRIER, that of torch before 2.1, which polls its counter,
@@ -147,7 +98,7 @@ impl Graph<'_> {
     fn has_job(&self) -> bool {
         let is_job = |run: &TrackedRun| {
             let is_here = [run.store(), run.met_at()].contains(&Some(self.store.port));
-            let has_ranks = run.world.meetings().iter().any(Meeting::is_live);
+            let has_ranks = run.world.meetings.iter().any(Meeting::is_live);
             is_here && !run.state.is_over() && (run.has_agents() || has_ranks)
         };
         self.runs.values().any(is_job)
@@ -250,13 +201,26 @@ impl Graph<'_> {
         } else {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
             let gone = publisher.and_then(|name| self.store.publishers.get(name)?.gone);
-            let gone = gone.map(|at| Absence::WriterGone(Elapsed(self.now.since(at))));
-            let absence = gone.unwrap_or_else(|| match found {
-                Some(Polled::Is(number)) => Absence::Is(number),
-                Some(Polled::Held) => Absence::Held,
-                Some(Polled::Absent) | None => self.absence(wait, run),
-            });
-            for_key(&about, &who, waited, absence, similar)
+            let (absence, look_at) = match (gone, found) {
+                (Some(at), _) => {
+                    let ago = Elapsed(self.now.since(at));
+                    (format!("whose writer's connection closed {ago} ago"), WRITER_GONE)
+                }
+                // Whoever reads it again and again waits for another number.
+                (None, Some(Polled::Is(number))) => {
+                    (format!("which is {number}"), Code::WaitingForKey.rule().look_at)
+                }
+                (None, Some(Polled::Held)) => (
+                    "which holds another value than they expect: their compare_set is refused".into(),
+                    LOCKED,
+                ),
+                (None, Some(Polled::Absent) | None) => self.absence(wait, run),
+            };
+            let is_slip = matches!(similar, Some(Similar::Slip(_))) && gone.is_none();
+            Code::WaitingForKey
+                .says(format!("{who} {} {waited} for `{about}`, {absence}", have_waited(who.count())))
+                .look_at(if is_slip { SLIP } else { look_at })
+                .then(&if_some(similar, beside))
         };
         let reason = reason.held(&who).ended(&ended).others(&others);
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
@@ -293,14 +257,20 @@ impl Graph<'_> {
         (Names::of(ended), others)
     }
 
-    /// Why the key that a program waits for is not there.
-    fn absence(&self, wait: &Waiting, run: Option<&TrackedRun>) -> Absence {
+    /// Why the key that a program waits for is not there, and what to look at.
+    fn absence(&self, wait: &Waiting, run: Option<&TrackedRun>) -> (String, &'static str) {
+        // It may have been there before.
         let reset = self.store.reset.filter(|at| run.is_some_and(|run| run.first_seen <= *at));
-        match (wait.view.past, reset) {
-            (KeyPast::Deleted, _) => Absence::Deleted,
-            (_, Some(at)) => Absence::Reset(Elapsed(self.now.since(at))),
-            (KeyPast::NotDeleted, None) => Absence::NotWritten,
-            (KeyPast::NotKnown, None) => Absence::NotThere,
-        }
+        let why = match (wait.view.past, reset) {
+            (KeyPast::Deleted, _) => "which was there: a client deleted it, or took its last item",
+            (_, Some(at)) => {
+                let ago = Elapsed(self.now.since(at));
+                return (format!("which does not exist; an operator reset the store {ago} ago"), RESET);
+            }
+            (KeyPast::NotDeleted, None) => "which nobody has written",
+            // It was written and deleted, or it is not known any more whether it was.
+            (KeyPast::NotKnown, None) => "which does not exist",
+        };
+        (why.to_owned(), Code::WaitingForKey.rule().look_at)
     }
 }

@@ -113,10 +113,10 @@ impl Graph<'_> {
                 return Root::Counting { host: at, counted };
             }
             let missing = wait.and_then(|wait| wait.view.missing.first());
-            let next = missing.map(|key| wanted(key));
             let root = |asked, seen: Sighting| Root::At { asked, seen: Box::new(seen) };
-            let (next, key) = match (next, missing, asked) {
-                (Some(next), Some(key), asked) => {
+            let (next, key) = match (missing, asked) {
+                (Some(key), asked) => {
+                    let next = wanted(key);
                     if let (ExpectedWriter::Unknown, Some(asked)) = (&next.writer, asked) {
                         let away = self.away_from(self.store.clients.get(&at).map(|client| client.peer));
                         let seen = away.or_else(|| self.waits_for(at, run));
@@ -125,8 +125,8 @@ impl Graph<'_> {
                     (next, key)
                 }
                 // A process for which others wait, and which waits for nothing.
-                (_, _, Some(asked)) => return root(asked, self.without_wait(at, run)),
-                (..) => return root(wanted(b""), Presence::Unknown.into()),
+                (None, Some(asked)) => return root(asked, self.without_wait(at, run)),
+                (None, None) => return root(wanted(b""), Presence::Unknown.into()),
             };
             if let Some(from) = path.iter().position(|&member| member == at) {
                 return self.cycle(&path[from..], run);

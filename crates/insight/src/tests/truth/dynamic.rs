@@ -48,8 +48,9 @@ enum Expected {
     Named,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 enum Place {
+    #[default]
     Nowhere,
     /// In the round, since the order in which it came.
     In,
@@ -57,15 +58,21 @@ enum Place {
     Redundant,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 enum Phase {
+    #[default]
     Joins,
-    Exchanges { told: bool, since: f64 },
+    Exchanges {
+        told: bool,
+        since: f64,
+    },
     Runs,
-    AtExit { round: u64 },
+    AtExit {
+        round: u64,
+    },
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Agent {
     conn: u32,
     host: usize,
@@ -190,6 +197,10 @@ impl Truth {
         self.now.agents.iter().position(|agent| agent.host == host && agent.connected && agent.acts)
     }
 
+    fn running(&self, host: usize) -> Option<usize> {
+        self.on(host).filter(|&n| self.now.agents[n].phase == Phase::Runs)
+    }
+
     fn frozen_on(&self, host: usize) -> Option<usize> {
         let is_it = |agent: &Agent| agent.host == host && agent.connected && !agent.acts;
         self.now.agents.iter().rposition(is_it)
@@ -197,8 +208,7 @@ impl Truth {
 
     fn come(&mut self, host: usize) {
         let conn = self.now.agents.len() as u32;
-        self.lab.connect(conn, &format!("10.77.0.{}", 10 + host), 1000 + conn);
-        self.lab.ping(conn);
+        self.lab.come(conn, &format!("10.77.0.{}", 10 + host), 1000 + conn);
         if !self.lab.has("/torch.rendezvous.job") {
             // The state of those that have all gone was dropped.
             self.lab.forget_state("job");
@@ -216,15 +226,10 @@ impl Truth {
             nodes: self.nodes[host],
             connected: true,
             acts: true,
-            finished: false,
-            phase: Phase::Joins,
-            place: Place::Nowhere,
-            rank: None,
-            seat: None,
-            waits: false,
             beat: at,
             joined: at,
             until: at + PATIENCE,
+            ..Agent::default()
         });
     }
 
@@ -239,7 +244,7 @@ impl Truth {
     }
 
     fn finish(&mut self, host: usize) {
-        let Some(n) = self.on(host).filter(|&n| self.now.agents[n].phase == Phase::Runs) else { return };
+        let Some(n) = self.running(host) else { return };
         if self.now.agents[n].place != Place::In && !self.now.goes_on(&self.now.agents[n]) {
             return;
         }
@@ -510,9 +515,7 @@ impl Play for Truth {
                 }
             }
             Op::Die(host) => {
-                if let Some(n) = self.on(host).or(self.frozen_on(host)) {
-                    self.leave(n);
-                }
+                self.on(host).or(self.frozen_on(host)).into_iter().for_each(|n| self.leave(n));
             }
             Op::Freeze(host) => {
                 if let Some(n) = self.on(host) {
@@ -527,22 +530,13 @@ impl Play for Truth {
                 }
             }
             Op::Replace(host) => {
-                if let Some(n) = self.on(host) {
-                    self.now.agents[n].acts = false;
-                    self.lab.frozen.insert(self.now.agents[n].conn);
+                if self.on(host).is_some() {
+                    self.play(Op::Freeze(host));
                     self.come(host);
                 }
             }
-            Op::Restart(host) => {
-                if let Some(n) = self.on(host).filter(|&n| self.now.agents[n].phase == Phase::Runs) {
-                    self.join_again(n);
-                }
-            }
-            Op::Fail(host) => {
-                if let Some(n) = self.on(host).filter(|&n| self.now.agents[n].phase == Phase::Runs) {
-                    self.close(n);
-                }
-            }
+            Op::Restart(host) => self.running(host).into_iter().for_each(|n| self.join_again(n)),
+            Op::Fail(host) => self.running(host).into_iter().for_each(|n| self.close(n)),
             Op::Finish(host) => self.finish(host),
             Op::FinishAll => (0..HOSTS).for_each(|host| self.finish(host)),
         }

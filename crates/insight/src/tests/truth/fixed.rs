@@ -118,15 +118,13 @@ impl Truth {
             let late = self.now.agents.iter_mut().filter(|a| a.connected && a.joins());
             late.for_each(|agent| agent.job = job);
         }
-        self.lab.connect(conn, &format!("10.77.0.{}", 10 + host), 1000 + conn);
-        self.lab.ping(conn);
+        self.lab.come(conn, &format!("10.77.0.{}", 10 + host), 1000 + conn);
         self.lab.add(conn, "init/", 1);
         if phase == Phase::Exchanges {
             self.tell_role(conn, rank);
         }
         let (job, came) = (self.now.job, self.seconds());
-        let (connected, finished, waits) = (true, false, false);
-        let acts = true;
+        let (connected, acts, finished, waits) = (true, true, false, false);
         self.now.agents.push(Agent { conn, host, rank, connected, acts, finished, phase, waits, job, came });
     }
 

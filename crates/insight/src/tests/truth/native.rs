@@ -76,7 +76,6 @@ impl Agent {
 struct Moment {
     agents: Vec<Agent>,
     round: u64,
-    closed: bool,
     finished: u32,
     size: u32,
 }
@@ -134,10 +133,8 @@ impl Truth {
         let agent = agent.clone();
         let (name, join) = (format!("h{}", agent.host), agent.joins.to_string());
         let joined = self.native.join_as(&agent.id, &name, &address(agent.host), &join, agent.place);
-        match joined {
-            // A run that was over begins anew.
-            Ok(()) => self.now.closed = false,
-            Err(_) => self.refused(n),
+        if joined.is_err() {
+            self.refused(n);
         }
         self.look();
     }
@@ -159,7 +156,8 @@ impl Truth {
         (agent.phase, agent.acts, agent.connected) = (Phase::Refused, false, false);
     }
 
-    fn end(&mut self, n: usize, outcome: Outcome) {
+    fn end(&mut self, host: usize, outcome: Outcome) {
+        let Some(n) = self.running(host) else { return };
         let id = self.now.agents[n].id.clone();
         // One that was frozen may be of a round that is over.
         let is_of_round = self.now.agents[n].place.is_some_and(|place| place.round == self.now.round);
@@ -168,7 +166,6 @@ impl Truth {
         }
         // torch's agent closes the run as it ends.
         self.native.close(&format!("node {id}"));
-        self.now.closed = true;
         self.native.leave(&id, LeaveRequest { why: None, outcome: Some(outcome) });
         let agent = &mut self.now.agents[n];
         agent.phase = if outcome == Outcome::Succeeded { Phase::Finished } else { Phase::Failed };
@@ -236,42 +233,14 @@ impl Play for Truth {
                     (agent.connected, agent.acts, agent.since) = (false, false, at);
                 }
             }
-            Op::Freeze(host) => {
-                if let Some(n) = self.on(host) {
-                    self.now.agents[n].acts = false;
-                }
-            }
-            Op::Thaw(host) => {
-                if let Some(n) = self.on(host) {
-                    self.now.agents[n].acts = true;
-                }
-            }
-            Op::Restart(host) => {
-                if let Some(n) = self.running(host) {
-                    self.join(n);
-                }
-            }
-            Op::Fail(host) => {
-                if let Some(n) = self.running(host) {
-                    self.end(n, Outcome::Failed);
-                }
-            }
-            Op::Finish(host) => {
-                if let Some(n) = self.running(host) {
-                    self.end(n, Outcome::Succeeded);
-                }
-            }
-            Op::FinishAll => (0..HOSTS).for_each(|host| {
-                if let Some(n) = self.running(host) {
-                    self.end(n, Outcome::Succeeded);
-                }
-            }),
+            Op::Freeze(host) => self.on(host).into_iter().for_each(|n| self.now.agents[n].acts = false),
+            Op::Thaw(host) => self.on(host).into_iter().for_each(|n| self.now.agents[n].acts = true),
+            Op::Restart(host) => self.running(host).into_iter().for_each(|n| self.join(n)),
+            Op::Fail(host) => self.end(host, Outcome::Failed),
+            Op::Finish(host) => self.end(host, Outcome::Succeeded),
+            Op::FinishAll => (0..HOSTS).for_each(|host| self.end(host, Outcome::Succeeded)),
             Op::Extend => self.native.extend(60),
-            Op::Close => {
-                if self.native.close("an operator") {
-                    self.now.closed = true;
-                }
-            }
+            Op::Close => self.native.close("an operator"),
             Op::Server => {
                 self.native.restart_server();
                 let now = self.seconds();

@@ -60,7 +60,7 @@ struct Counts {
     blocked: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Process {
     /// Its connection; its host has the same number, and its process id is 2000 more.
     conn: u32,
@@ -141,24 +141,8 @@ impl Truth {
     fn connect(&mut self, rank: u32, world: u32, held: bool) {
         let conn = self.now.len() as u32;
         self.lab.worker(conn, &format!("10.0.{}.{rank}", conn / 100));
-        let (connected, published, next, waits, asks) = (true, false, 0, None, None);
-        let (frozen, met) = (false, f64::INFINITY);
-        let (hosted, counts) = (false, None);
-        self.now.push(Process {
-            conn,
-            rank,
-            world,
-            connected,
-            hosted,
-            counts,
-            held,
-            published,
-            next,
-            waits,
-            frozen,
-            asks,
-            met,
-        });
+        let (connected, met) = (true, f64::INFINITY);
+        self.now.push(Process { conn, rank, world, connected, held, met, ..Process::default() });
     }
 
     fn come(&mut self, rank: u32, world: u32, held: bool) {
@@ -213,32 +197,19 @@ impl Truth {
     fn steps(&mut self) -> bool {
         let mut goes_on = false;
         for n in 0..self.now.len() {
-            let Process {
-                conn,
-                rank,
-                world,
-                connected,
-                counts,
-                held,
-                published,
-                next,
-                waits,
-                frozen,
-                ref asks,
-                ..
-            } = self.now[n];
-            let (asks, at) = (asks.clone(), self.seconds());
-            if !connected || frozen {
+            let Process { conn, rank, world, held, next, waits, asks, .. } = self.now[n].clone();
+            let at = self.seconds();
+            if !self.now[n].connected || self.now[n].frozen {
                 // The store answers the wait of a frozen one, too.
                 let awaited = asks.filter(|_| next >= world).map_or_else(|| key(next), |(key, _)| key);
                 self.now[n].waits = waits.filter(|_| !self.lab.has(&awaited));
                 continue;
             }
-            if let Some(counts) = counts {
+            if let Some(counts) = self.now[n].counts {
                 goes_on |= self.count(n, counts);
             } else if held {
                 // It is busy.
-            } else if !published {
+            } else if !self.now[n].published {
                 self.lab.publish(conn, rank, world as usize);
                 (self.now[n].published, goes_on) = (true, true);
             } else if next == rank {
@@ -294,11 +265,7 @@ impl Play for Truth {
             Op::Come(rank) => self.come(rank, RANKS, false),
             Op::ComeAll => (0..RANKS).for_each(|rank| self.come(rank, RANKS, false)),
             Op::Connect(rank) => self.come(rank, RANKS, true),
-            Op::Publish(rank) => {
-                if let Some(n) = self.on(rank) {
-                    self.now[n].held = false;
-                }
-            }
+            Op::Publish(rank) => self.on(rank).into_iter().for_each(|n| self.now[n].held = false),
             Op::Host(world) => self.host(world, false),
             Op::HostBusy => self.host(RANKS, true),
             Op::ComeWrong(rank, world) => self.come(rank, world, false),
@@ -313,16 +280,8 @@ impl Play for Truth {
                     }
                 });
             }
-            Op::Die(rank) => {
-                if let Some(n) = self.on(rank) {
-                    self.die(n);
-                }
-            }
-            Op::DieAll => (0..self.now.len()).for_each(|n| {
-                if self.now[n].connected {
-                    self.die(n);
-                }
-            }),
+            Op::Die(rank) => self.on(rank).into_iter().for_each(|n| self.die(n)),
+            Op::DieAll => (0..self.now.len()).for_each(|n| self.die(n)),
             Op::Restart(rank) => {
                 if let Some(n) = self.on(rank) {
                     self.die(n);

@@ -21,30 +21,22 @@ use crate::testing::oracle::Tally;
 
 /// Names that were told and are not told any more, or later, and names that an alarm tells now: the scene,
 /// the code that the finding had or has, the name (`*` for whatever follows), and why that is right.
-const GIVEN_UP: [(&str, &str, &str, &str); 11] = [
+const GIVEN_UP: [(&str, &str, &str, &str); 8] = [
     (
         "a rank is the first ones again when the second that claimed it has ended",
         "waiting_for_rank",
         "rank 1",
         "that it is claimed twice is said by `duplicate_rank`, in time",
     ),
-    (
-        "a static node that has not come is linked to its pod",
-        "rank_zero_slow",
-        "node 0",
-        "it is told as missing, under the name of its pod",
-    ),
     ("truth_static 31", "rank_zero_slow", "*", "`lost` and `nodes_missing` name node 0 about a second later"),
     ("truth_static 58", "rank_zero_slow", "*", "`lost` and `nodes_missing` name node 0 about a second later"),
     ("truth_static 94", "rank_zero_slow", "*", "`lost` and `nodes_missing` name node 0 about a second later"),
-    ("truth_ranks 21", "rank_zero_slow", "*", "`lost` names rank 2 about a second later"),
     (
         "truth_ranks 75",
         "waiting",
         "*",
         "rank 3 may be one of those that have told no rank: they are named as that",
     ),
-    ("truth_ranks 142", "waiting_for_rank", "*", "pid 2005 is named two seconds later"),
     ("case *", "round_complete", "node1", "node 2 came last, with the write that completed the round"),
     (
         "*",
@@ -54,14 +46,6 @@ const GIVEN_UP: [(&str, &str, &str, &str); 11] = [
     ),
     ("truth_ranks *", "ranks_ended", "*", "it is no alarm any more: whether they failed cannot be seen"),
 ];
-
-/// Codes that are one today: the one that tests and scenes may still have, and what it has become.
-const MERGED: [(&str, &str); 0] = [];
-
-/// Whether it is this code, or what that has become.
-pub(super) fn is_code(code: &str, expected: &str) -> bool {
-    code == expected || MERGED.contains(&(expected, code))
-}
 
 /// A finding may be told so much later, in seconds: what is seen is looked at once a second.
 const SLACK: f64 = 0.3;

@@ -82,22 +82,19 @@ impl Connected {
     /// A connection closed. `closed` is that, unless it was cut off. Returns whether it was the last one of a
     /// process that had used the keys of a group.
     pub(crate) fn remove(&mut self, conn: ConnId, closed: Option<Evidence>) -> bool {
-        match self.conns.remove(&conn).map(|conn| (conn.process, conn.is_of_group)) {
-            Some((Some(process), is_of_group)) => {
-                if let Entry::Occupied(mut conns) = self.processes.entry(process) {
-                    conns.get_mut().open = conns.get().open.saturating_sub(1);
-                    conns.get_mut().of_group = conns.get().of_group.saturating_sub(is_of_group.into());
-                    let was_last = conns.get().open == 0 && conns.remove().is_of_group;
-                    if was_last && let Some(closed) = closed.filter(|_| self.ended.len() < Self::MOST_ENDED) {
-                        self.ended.insert(process, closed);
-                    }
-                    return was_last;
-                }
-            }
-            Some((None, _)) => self.unnamed = self.unnamed.saturating_sub(1),
-            None => {}
+        let Some(Conn { process, is_of_group }) = self.conns.remove(&conn) else { return false };
+        let Some(process) = process else {
+            self.unnamed = self.unnamed.saturating_sub(1);
+            return false;
+        };
+        let Entry::Occupied(mut conns) = self.processes.entry(process) else { return false };
+        conns.get_mut().open = conns.get().open.saturating_sub(1);
+        conns.get_mut().of_group = conns.get().of_group.saturating_sub(is_of_group.into());
+        let was_last = conns.get().open == 0 && conns.remove().is_of_group;
+        if was_last && let Some(closed) = closed.filter(|_| self.ended.len() < Self::MOST_ENDED) {
+            self.ended.insert(process, closed);
         }
-        false
+        was_last
     }
 
     pub(crate) fn is_empty(&self) -> bool {

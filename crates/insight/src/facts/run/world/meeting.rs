@@ -75,14 +75,14 @@ impl Meeting {
         let mut begins = true;
         if is_over {
             let former = self.take_unmet();
-            self.begin(former);
+            *self = Self::new(self.number, former);
         } else if let Some(met) = self.met {
             // They meet again. Some may not even have left the last meeting.
             let mut former = std::mem::take(&mut self.former);
             former.append(&mut self.ranks);
             let meets_again = former.get(&rank).is_some_and(|before| before.is_same_process(&info));
             let first_met = self.first_met;
-            self.begin(former);
+            *self = Self::new(self.number, former);
             self.first_met = first_met.or(Some(met)).filter(|_| meets_again);
             self.before = Some((met, first_met));
         } else {
@@ -113,10 +113,6 @@ impl Meeting {
     /// Nobody has come yet; `former` had met, or ended before they met.
     pub(crate) fn new(number: u32, former: BTreeMap<u32, RankInfo>) -> Self {
         Self { number, former, ..Self::default() }
-    }
-
-    fn begin(&mut self, former: BTreeMap<u32, RankInfo>) {
-        *self = Self::new(self.number, former);
     }
 
     /// All that came and did not meet: what became of them is told of those that the next ones wait for.
@@ -195,10 +191,7 @@ impl Meeting {
     /// Takes the ranks that ended, in that order, but for processes that came again on another connection.
     pub(crate) fn take_lost(&mut self, connected: &Connected) -> Vec<Lost> {
         let mut lost = std::mem::take(&mut self.lost);
-        lost.retain(|Lost { closed, .. }| {
-            let process = closed.peer.map(|peer| peer.ip()).zip(closed.pid);
-            !process.is_some_and(|process| connected.has(process))
-        });
+        lost.retain(|lost| !lost.closed.process().is_some_and(|process| connected.has(process)));
         lost.sort_by_key(|lost| lost.closed.at);
         lost
     }
@@ -233,13 +226,13 @@ impl Meeting {
             return;
         }
         let Some((met, first_met)) = self.before else { return };
-        let ranks = std::mem::take(&mut self.former);
+        let former = std::mem::take(&mut self.former).into_iter();
+        let ranks: BTreeMap<_, _> =
+            former.map(|(rank, info)| (rank, RankInfo { withdrawn: false, ..info })).collect();
         let size = ranks.values().find_map(|info| info.size).or(self.size);
         let lost = std::mem::take(&mut self.lost);
-        self.begin(BTreeMap::new());
-        (self.ranks, self.size, self.lost) = (ranks, size, lost);
-        (self.met, self.first_met, self.started) = (Some(met), first_met, Some(met));
-        self.ranks.values_mut().for_each(|info| info.withdrawn = false);
+        let (number, met) = (self.number, Some(met));
+        *self = Self { number, ranks, size, lost, met, first_met, started: met, ..Self::default() };
     }
 }
 
@@ -278,9 +271,7 @@ impl Meeting {
 
     /// When the last of the ranks left, if none is there.
     pub(crate) fn all_gone(&self) -> Option<Timestamp> {
-        let gone: Option<Vec<Timestamp>> = self.ranks.values().map(|info| info.gone).collect();
-        let all_gone = gone.and_then(|gone| gone.into_iter().max());
-        all_gone.filter(|_| !self.former.values().any(RankInfo::is_live))
+        self.ranks.values().filter_map(|info| info.gone).max().filter(|_| !self.is_live())
     }
 
     /// When all ended who had met, if no process of theirs is connected.
@@ -361,16 +352,15 @@ impl Meeting {
     }
 
     /// The rank that came last, and how long after the first of those that are here.
-    pub(crate) fn last(&self) -> Option<(u32, Elapsed)> {
+    pub(crate) fn last(&self) -> Option<(String, Elapsed)> {
         let first = self.ranks.values().map(|info| info.joined).min()?;
         let (&rank, last) = self.ranks.iter().max_by_key(|(_, info)| info.joined)?;
-        Some((rank, Elapsed(last.joined.since(first))))
+        Some((last.label(rank), Elapsed(last.joined.since(first))))
     }
 
     /// The process with this rank now, or else the one that had it before.
     pub(crate) fn holder(&self, rank: u32) -> Option<&RankInfo> {
-        let of_rank = || self.ranks.get(&rank).into_iter().chain(self.former.get(&rank));
-        of_rank().find(|info| info.is_live()).or_else(|| of_rank().next())
+        self.known_as(rank).find(|info| info.is_live()).or_else(|| self.known_as(rank).next())
     }
 
     /// As `holder`, for ranks that have met: the ranks before them are only known to have ended.
