@@ -39,9 +39,10 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<(Files, Vec<Check>)> {
     }
     read_scripts_of(&mut files);
     for (file, text) in &files {
-        // A script may name a configuration of its launcher.
+        // It may name a configuration of its launcher, or the program.
         let folders = folders_of(Path::new(file));
-        let named = named_in(text, &MANIFESTS[..2]).into_iter().filter_map(|name| found_in(&folders, name));
+        let named =
+            named_in(text, &["yaml", "yml", "py"]).into_iter().filter_map(|name| found_in(&folders, name));
         beside.extend(
             named.take(MOST_NAMED).filter_map(|path| Some((path.display().to_string(), read(&path).ok()?))),
         );

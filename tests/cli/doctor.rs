@@ -481,3 +481,33 @@ fn a_script_and_a_service_that_lie_beside_a_manifest_are_known() {
     let beside = said();
     assert!(beside.contains("FAIL node-count") && !beside.contains("is no Service"), "{beside}");
 }
+
+/// What a script hands to its launcher may lie beside it: a configuration, or the program.
+#[test]
+fn a_configuration_and_a_program_that_lie_beside_a_script_are_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("written");
+    let job = |command: &str| {
+        let head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n";
+        write("job.sbatch", &format!("{head}{command}\n"));
+        let path = folder.path().join("job.sbatch");
+        let shown = doctor(&["--manifest", path.to_str().expect("a path")], &[]).stdout;
+        String::from_utf8(shown).expect("text")
+    };
+    write("fsdp.yaml", "compute_environment: LOCAL_MACHINE\nnum_machines: 2\nnum_processes: 1\n");
+    let launch = "HEAD=$(scontrol show hostnames | head -1)\nsrun accelerate launch --config_file fsdp.yaml \
+                  --machine_rank $SLURM_NODEID --main_process_ip $HEAD --main_process_port 29500 train.py";
+    let said = job(&launch.replace("$SLURM_NODEID", "\\$SLURM_NODEID"));
+    assert!(
+        said.contains("FAIL more-processes") && said.contains("num_processes of --config_file"),
+        "{said}"
+    );
+    write("train.py", "import torch.distributed as dist\ndist.init_process_group('gloo')\n");
+    assert!(job("srun python train.py").contains("FAIL no-launch"));
+    write(
+        "train.py",
+        "import os, torch.distributed as dist\nos.environ['RANK'] = os.environ['SLURM_PROCID']\n\
+                       dist.init_process_group('gloo')\n",
+    );
+    assert!(!job("srun python train.py").contains("FAIL"));
+}

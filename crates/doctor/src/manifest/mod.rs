@@ -31,6 +31,7 @@ mod schemas;
 mod scripts;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::rc::Rc;
 
 use super::{Check, Location};
@@ -48,23 +49,37 @@ struct Beside {
     services: BTreeSet<String>,
     /// Configurations of accelerate, by their paths.
     configurations: Vec<(String, Value)>,
+    /// Programs in Python, by their paths.
+    programs: Vec<(String, String)>,
 }
 
 impl Beside {
     fn of(files: &[(String, String)]) -> Self {
-        let objects = objects::read(files, &mut Vec::new()).into_iter();
+        let (programs, manifests): (Vec<_>, Vec<_>) =
+            files.iter().cloned().partition(|(file, _)| Path::new(file).extension() == Some("py".as_ref()));
+        let objects = objects::read(&manifests, &mut Vec::new()).into_iter();
         let services = objects.filter(|it| it.kind == "Service").map(|service| service.name).collect();
         let configurations = files.iter().filter(|(_, text)| text.contains("compute_environment:"));
         let read = |(file, text): &(String, String)| Some((file.clone(), objects::parse(text).ok()?.0));
-        Self { services, configurations: configurations.filter_map(read).collect() }
+        let configurations = configurations.filter_map(read).collect();
+        Self { services, configurations, programs }
     }
 
     /// The configuration at a path, as a script says it.
     fn configuration(&self, path: &str) -> Option<&Value> {
-        let path = path.trim_start_matches(['.', '/']);
-        let is_it = |file: &str| file == path || file.ends_with(&format!("/{path}"));
-        self.configurations.iter().find(|(file, _)| is_it(file)).map(|(_, value)| value)
+        at_path(&self.configurations, path)
     }
+
+    /// The text of a program.
+    fn program(&self, path: &str) -> Option<&str> {
+        at_path(&self.programs, path).map(String::as_str)
+    }
+}
+
+fn at_path<'f, T>(files: &'f [(String, T)], path: &str) -> Option<&'f T> {
+    let path = path.trim_start_matches(['.', '/']);
+    let is_it = |file: &str| file == path || file.ends_with(&format!("/{path}"));
+    files.iter().find(|(file, _)| is_it(file)).map(|(_, it)| it)
 }
 
 /// Everything in the files, in one reading of their scripts.
@@ -204,7 +219,7 @@ impl Manifests {
 const READINGS: usize = 16;
 
 /// Checks all files of a job together. Each file is a name and a text. Of those `beside` them only the names
-/// of their Services, and configurations of accelerate, are read.
+/// of their Services, configurations of accelerate and programs in Python are read.
 pub fn check_manifests(files: &[(String, String)], beside: &[(String, String)]) -> Vec<Check> {
     let parsed = Manifests::parse(files, beside);
     let mut readings = vec![parsed.reading(0)];

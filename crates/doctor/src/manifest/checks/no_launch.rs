@@ -19,10 +19,10 @@ fn find(manifests: &Manifests, found: &[Check]) -> Vec<Check> {
         };
         found.iter().any(of_object)
     };
-    manifests.pods.iter().filter(|pods| !is_said(pods)).filter_map(of_pods).collect()
+    manifests.pods.iter().filter(|pods| !is_said(pods)).filter_map(|pods| of_pods(manifests, pods)).collect()
 }
 
-fn of_pods(pods: &Pods) -> Option<Check> {
+fn of_pods(manifests: &Manifests, pods: &Pods) -> Option<Check> {
     let several = pods.nodes.or(pods.count).is_some_and(|count| count > 1);
     let makes_any = matches!(pods.maker, Maker::Pod | Maker::Unknown | Maker::JaxJob | Maker::KubeflowJob);
     // Their launcher starts what runs in the pods.
@@ -47,7 +47,7 @@ fn of_pods(pods: &Pods) -> Option<Check> {
     let begin = |command: &Command, words| {
         command.words.iter().take(words).map(ToString::to_string).collect::<Vec<_>>().join(" ")
     };
-    if let Some(command) = program.filter(|command| lacks_variables(command)) {
+    if let Some(command) = program.filter(|command| lacks_variables(manifests, command)) {
         let evidence = format!(
             "the pods run `{}` with `init_process_group`, which reads RANK, WORLD_SIZE and MASTER_ADDR: \
              nothing sets them",
@@ -70,12 +70,21 @@ fn of_pods(pods: &Pods) -> Option<Check> {
     Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))
 }
 
-/// Whether a program that stands in the command reads torch's variables, which nothing sets.
-fn lacks_variables(command: &Command) -> bool {
-    const OWN: [&str; 6] = ["init_method", "rank=", "store=", "MASTER_ADDR", "SLURM_", "spawn"];
-    let text = command.written().concat();
-    text.contains("init_process_group(")
-        && !OWN.iter().any(|word| text.contains(word))
+/// Whether a program that stands in the command, or lies beside it, reads torch's variables, which nothing
+/// sets.
+fn lacks_variables(manifests: &Manifests, command: &Command) -> bool {
+    /// It may set them itself, and its call may have them.
+    const SETS: [&str; 4] = ["MASTER_ADDR", "SLURM_", "spawn", "MPI"];
+    const HAS: [&str; 3] = ["init_method", "rank=", "store="];
+    let words = command.written();
+    let file = words.iter().find_map(|word| manifests.beside.program(word)).map(str::to_owned);
+    let text = file.unwrap_or_else(|| words.concat()).replace("init_method=\"env://\"", "");
+    let calls =
+        text.split("init_process_group(").skip(1).map(|call| call.split(')').next().unwrap_or_default());
+    let mut calls = calls.peekable();
+    calls.peek().is_some()
+        && !calls.any(|call| HAS.iter().any(|word| call.contains(word)))
+        && !SETS.iter().any(|word| text.contains(word))
         && ["RANK", "MASTER_ADDR"].iter().all(|name| command.variable(name).is_none())
 }
 
