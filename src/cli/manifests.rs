@@ -74,8 +74,8 @@ fn read(path: &Path) -> std::io::Result<String> {
     }
 }
 
-/// Reads the scripts, too, that a script or a manifest names and that lie in its repository as it names them: an
-/// image is made of that, as a rule.
+/// Reads the scripts, too, that a script or a manifest names and that lie in its repository as it names them:
+/// an image is made of that, as a rule.
 fn read_scripts_of(files: &mut Files) {
     let here = std::env::current_dir().unwrap_or_default();
     let mut known: BTreeSet<PathBuf> =
@@ -106,14 +106,14 @@ fn found_in(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
     folders.iter().map(|folder| folder.join(name)).find(|path| is_short_file(path))
 }
 
-/// The files of these kinds that a text names: of `${DIR}/run.sh`, whose folder may be its own, the last part.
+/// The files of these kinds that a text names: of `${DIR}/run.sh`, whose folder may be its own, the last
+/// part.
 fn named_in<'t>(text: &'t str, endings: &[&str]) -> BTreeSet<&'t str> {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
     let ends = |c: char| c.is_whitespace() || "\"'=;()|&<>`".contains(c);
-    // As in a list of YAML: `[bash, run.sh]`.
-    let of_list = |c: char| "[],".contains(c);
-    let words = lines.flat_map(|line| line.split(ends)).map(|word| word.trim_end_matches('}'));
-    let words = words.map(|word| word.trim_matches(of_list));
+    // As in a list of YAML: `{command: [bash, run.sh]}`.
+    let of_list = |c: char| "[],}".contains(c);
+    let words = lines.flat_map(|line| line.split(ends)).map(|word| word.trim_matches(of_list));
     let words = words.map(|word| match word.rsplit_once('$') {
         Some((_, behind)) => behind.split_once('/').map_or("", |(_, rest)| rest),
         None => word,

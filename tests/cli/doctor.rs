@@ -463,9 +463,9 @@ fn a_script_and_a_service_that_lie_beside_a_manifest_are_known() {
     );
     write(
         "job.yaml",
-        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: train}\nspec:\n  completions: 2\n  parallelism: 2\n  \
-         completionMode: Indexed\n  template:\n    spec:\n      restartPolicy: Never\n      containers:\n      - \
-         {name: t, image: i, command: [bash, scripts/train.sh]}\n",
+        "{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {completions: 2, parallelism: 2, \
+         completionMode: Indexed, template: {spec: {restartPolicy: Never, containers: [{name: t, image: i, \
+         command: [bash, scripts/train.sh]}]}}}}",
     );
     let path = folder.path().join("job.yaml");
     let said = || {

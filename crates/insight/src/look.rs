@@ -74,10 +74,10 @@ impl Insight {
         let is_complete = code == Code::RoundComplete;
         // The ranks of a round meet while its nodes may be lost.
         let is_of_nodes = held.finding.reason.counts_nodes();
-        let is_whole = |run: &TrackedRun| run.native.is_some() && run.round.group >= run.life.earlier_size;
-        if let Some(run) = run.filter(|run| is_complete && (run.is_elastic() || is_of_nodes && is_whole(run)))
-        {
-            self.told.rounds_before(&run.key);
+        let begins = |run: &&TrackedRun| run.is_elastic() || is_of_nodes && run.native.is_some();
+        if let Some(run) = run.filter(|run| is_complete && begins(run)) {
+            let is_whole = run.is_elastic() || run.round.group >= run.life.earlier_size;
+            self.told.rounds_before(&run.key, is_whole);
         }
         let utterance = self.told.fact(held, subject, now);
         self.say(utterance, now);

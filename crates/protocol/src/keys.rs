@@ -235,6 +235,11 @@ pub fn debug_server_of(key: &[u8]) -> Option<u32> {
     number(key.strip_prefix(b"/")?.strip_prefix(DEBUG)?)
 }
 
+/// Whether a key is a program's own, and none of PyTorch's or of a framework that is known.
+pub fn is_of_program(key: &[u8]) -> bool {
+    matches!(classify(key), None | Some(KeyPattern::Unknown))
+}
+
 /// Whether a client that asks for `key` again and again waits for another process: for a key of a program,
 /// for arrivals at a barrier, or for what the leader of `HOSTED` writes first. PyTorch asks for others beside
 /// its work, such as those of NCCL's watchdog.

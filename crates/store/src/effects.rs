@@ -44,6 +44,8 @@ pub trait Effects {
 pub enum Polled {
     /// The key is not there.
     Absent,
+    /// It looks whether the key is there, and it is.
+    There,
     /// It reads this number.
     Is(i64),
     /// Its compare-set is refused: another has set the key, such as a lock.

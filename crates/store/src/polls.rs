@@ -8,19 +8,21 @@ use super::number::parse_counter;
 use super::slot::SlotId;
 use super::{List, Store};
 use rallypoint_protocol::ids::{ConnId, Timestamp};
-use rallypoint_protocol::keys::is_asked_for;
+use rallypoint_protocol::keys::{is_asked_for, is_of_program};
 
 /// What a connection asks for.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
-    /// The slot that it read, or tried to set, last…
+    /// The slot that it read, looked for or tried to set last…
     read: Option<SlotId>,
     /// …and how often it has done so since.
     times: u8,
     /// When it was last told to ask for one key again and again…
     told: Option<Timestamp>,
-    /// …and whether that it ends is to be told.
+    /// …and whether that it ends is to be told…
     is_open: bool,
+    /// …as it looks for a key that is there.
+    there: bool,
 }
 
 impl Asks {
@@ -89,6 +91,10 @@ impl Store {
     /// A client has looked for a key that is not there.
     #[cold]
     pub(super) fn looks_in_vain(&mut self, conn: ConnId, keys: List<'_>, fx: &mut impl Effects) {
+        if self.session_mut(conn).is_some_and(|session| std::mem::take(&mut session.asks.there)) {
+            self.polls_no_more(conn, fx);
+            self.session_mut(conn).into_iter().for_each(|session| session.asks.read = None);
+        }
         if self.session(conn).is_some_and(|session| session.asks.is_due(session.heard))
             && let Some(key) = keys.iter().find(|key| is_asked_for(key) && !self.is_present(key))
         {
@@ -110,10 +116,22 @@ impl Store {
         }
     }
 
-    /// A client has looked for keys, and they are there.
+    /// A client has looked for keys, and they are there. Who looks for one again and again waits until it is
+    /// gone, as a lock.
     #[inline]
     pub(super) fn looks_well(&mut self, conn: ConnId, keys: List<'_>, fx: &mut impl Effects) {
-        if self.session_mut(conn).is_some_and(|session| std::mem::take(&mut session.asks.is_open)) {
+        let key = keys.iter().next().filter(|_| keys.len() == 1);
+        let id = key.and_then(|key| self.keys.find(key));
+        let Some(session) = self.session_mut(conn) else { return };
+        if let (Some(id), Some(key)) = (id.filter(|id| session.asks.read == Some(*id)), key) {
+            if self.comes_again(conn, id, fx) && is_of_program(key) {
+                self.polls(conn, key.into(), Polled::There, Duration::ZERO, fx);
+                self.session_mut(conn).into_iter().for_each(|session| session.asks.there = true);
+            }
+            return;
+        }
+        (session.asks.read, session.asks.times) = (id, 0);
+        if std::mem::take(&mut session.asks.is_open) {
             for key in keys.iter() {
                 fx.observe(Observed::PollEnds { conn, key: Some(key.into()) });
             }

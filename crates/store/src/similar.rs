@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::Store;
-use rallypoint_protocol::keys::{KeyPattern, classify};
+use rallypoint_protocol::keys::is_of_program;
 
 /// A key that is there, and tells something of one that is not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,8 +50,7 @@ fn folder_of(key: &[u8]) -> Option<&[u8]> {
 /// Whether a program's key is directly in this folder.
 fn is_in(folder: &[u8], key: &[u8]) -> bool {
     let rest = key.strip_prefix(folder);
-    rest.is_some_and(|rest| !rest.contains(&b'/'))
-        && matches!(classify(key), None | Some(KeyPattern::Unknown))
+    rest.is_some_and(|rest| !rest.contains(&b'/')) && is_of_program(key)
 }
 
 fn is_similar(a: &[u8], b: &[u8]) -> bool {

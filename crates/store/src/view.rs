@@ -10,7 +10,7 @@ use super::similar::Similar;
 use super::waiters::WaitOn;
 use super::{Session, Store};
 use rallypoint_protocol::ids::{ConnId, Timestamp};
-use rallypoint_protocol::keys::{KeyPattern, classify};
+use rallypoint_protocol::keys::is_of_program;
 
 /// Sizes at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -145,7 +145,7 @@ impl Store {
         let mut known: HashMap<WaitedKey, (Option<Similar>, KeyPast)> = HashMap::new();
         for wait in waits.iter_mut().filter(|wait| wait.barrier_size.is_none() && wait.counted.is_none()) {
             let Some(key) = wait.missing.first() else { continue };
-            if matches!(classify(key), None | Some(KeyPattern::Unknown)) {
+            if is_of_program(key) {
                 let known = known.entry(key.clone());
                 (wait.similar, wait.past) = known
                     .or_insert_with(|| (self.similar_to(key, &mut looks), self.deleted.past_of(key)))

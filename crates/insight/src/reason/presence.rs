@@ -112,7 +112,7 @@ pub(crate) const SAME_WORLD_SIZE: &str = "restart all processes of the job toget
                                           (--nnodes, --nproc-per-node); a second job needs its own store \
                                           (--listen twice, or POST /api/v1/stores)";
 const MISSING_RANK: &str = "look at the process of each missing rank: has it started, does it import or load \
-                            still, has it ended, does it reach this server?";
+                            still, has it ended, does it reach this server, is WORLD_SIZE too large?";
 /// A pod starts its command when the gate has let it go.
 pub(crate) const ANNOUNCED: &str = "look at the log of each pod that announced itself and has not come: has \
                                     its command ended, what does it do before it connects (imports, a name \

@@ -283,12 +283,16 @@ impl Told {
         self.entries.retain(|topic, _| topic.run.as_ref() != Some(run));
     }
 
-    /// Forgets how earlier rounds of a run ended, and who was lost then: it is complete again.
-    pub(crate) fn rounds_before(&mut self, run: &RunKey) {
+    /// Forgets how earlier rounds of a run ended, and who was lost then: it is complete again. If it is not
+    /// whole, who was lost against its will stays.
+    pub(crate) fn rounds_before(&mut self, run: &RunKey, is_whole: bool) {
         use Code::{Lost, NodeSilent, RoundComplete, RoundOver};
         let is_past = |code| matches!(code, Lost | NodeSilent | RoundComplete | RoundOver);
         let is_of_it = |topic: &Topic| topic.run.as_ref() == Some(run) && is_past(topic.code);
-        self.entries.retain(|topic, entry| !is_of_it(topic) || entry.until.is_none());
+        self.entries.retain(|topic, entry| {
+            let stays = entry.until.is_none() || !is_whole && entry.reason.severity == Severity::Error;
+            stays || !is_of_it(topic)
+        });
     }
 }
 

@@ -84,7 +84,12 @@ for 1..4: come % 800+%; lock % download
 30x lock 2,3 download; pass 0.2
 leave 1; pass 1
 6x lock 2,3 download; pass 1
-says 802 at 10.0.0.2 and process 803 | `download`, which holds another value | gone: process 801 at 10.0.0.1
+says 802 at 10.0.0.2 and process 803 | `download` again and again for up to | gone: process 801 at 10.0.0.1
+= a lock is a key that is there and who has set it has ended
+come 1 801; come 2 802; set 1 lock; leave 1; pass 1
+12x ask 2 lock; pass 0.5
+pass 1
+says 802 at 10.0.0.2 has asked for `lock` again and again | it is there; gone: process 801 at 10.0.0.1
 = who looks again and again for what others wait for is there
 for 1..4: come % 800+%
 wait 1 /go

@@ -108,3 +108,18 @@ fn who_tries_to_take_a_lock_again_and_again_is_told_until_it_has_it() {
     assert_eq!(one.compare_set("lock", "", "one"), "one");
     assert_eq!(told(&world), ["ends None"]);
 }
+
+#[test]
+fn who_looks_again_and_again_for_a_key_that_is_there_is_told_until_it_is_gone() {
+    let (world, one, other) = two();
+    other.set("lock", "other");
+    for _ in 0..10 {
+        assert!(one.check(&["lock"]));
+    }
+    assert_eq!(told(&world), ["lock There"]);
+    other.delete("lock");
+    assert!(!one.check(&["lock"]));
+    one.set("lock", "one");
+    assert!(one.check(&["lock"]));
+    assert_eq!(told(&world), ["ends None"]);
+}

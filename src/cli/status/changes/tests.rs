@@ -15,7 +15,7 @@ fn the_first_look_tells_everything() {
     22:15:00 train-llm round 0: joining, 3/4 nodes
     22:15:00 static-job: running, 2/2 nodes, 3/4 ranks
     22:15:00 warning: train-llm round 0: 3 of 4 nodes have joined, the first 41 s ago; announced itself: train-llm-2; remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this server?
-    22:15:00 warning: static-job: 3 of 4 ranks have published; for 38 s waiting for rank 2: never seen; 3 processes wait for the address; remedy: look at the process of each missing rank: has it started, does it import or load still, has it ended, does it reach this server?
+    22:15:00 warning: static-job: 3 of 4 ranks have published; for 38 s waiting for rank 2: never seen; 3 processes wait for the address; remedy: look at the process of each missing rank: has it started, does it import or load still, has it ended, does it reach this server, is WORLD_SIZE too large?
     ");
 }
 

@@ -143,7 +143,7 @@ fn several_runs_stand_in_columns_and_each_tells_its_reason() {
       warning, by elimination: 3 of 4 ranks have published; for 38 s waiting for rank 2: never seen; 3 processes
         wait for the address
         remedy: look at the process of each missing rank: has it started, does it import or load still, has it
-          ended, does it reach this server?
+          ended, does it reach this server, is WORLD_SIZE too large?
       38 s: rank 0, rank 1, rank 3 wait for /default_pg/0//cpu//0/2, which rank 2 writes
         the address must come from rank 2: never seen
 
@@ -179,7 +179,8 @@ fn forty_columns_are_enough() {
         remedy: look at the process of each
           missing rank: has it started, does
           it import or load still, has it
-          ended, does it reach this server?
+          ended, does it reach this server,
+          is WORLD_SIZE too large?
       38 s: rank 0, rank 1, rank 3 wait for
         /default_pg/0//cpu//0/2, which rank
         2 writes

@@ -10,15 +10,15 @@ use crate::reason::{
 use crate::rules::waiting::{NOT_REACHED, in_group};
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{
-    BARRIER, KeyPattern, address_of, below_own_prefix, classify, is_asked_for, own_member, published_by,
-    store_barrier, wanted,
+    BARRIER, KeyPattern, address_of, below_own_prefix, classify, is_asked_for, is_of_program, own_member,
+    published_by, store_barrier, wanted,
 };
 use rallypoint_store::{KeyPast, Polled, Similar};
 
 const WRITER_GONE: &str = "look at the log of the process that publishes it; a process publishes once, and \
                            again only when it is started anew";
-const LOCKED: &str = "if that is a lock: look at the process that has it, and, where that has ended, take the \
-                      key away";
+const LOCKED: &str = "if that is a lock: look at the process that has it, and, where that has ended, take \
+                      the key away";
 const SAME_PREFIX: &str = "if these are processes of one job, give them all the same prefix, and let them \
                            make their groups in the same order; else look for processes that have not \
                            reached this call, or have ended";
@@ -60,10 +60,9 @@ impl Graph<'_> {
     pub(crate) fn of_unknown_keys(&self) -> Vec<(Option<RunKey>, Finding)> {
         const MOST: usize = 64;
         let is_message = |key: &[u8]| matches!(classify(key), Some(KeyPattern::Message));
-        let is_programs = |key: &[u8]| matches!(classify(key), None | Some(KeyPattern::Unknown));
         let has_job = self.has_job();
         let again = self.store.asked_again(self.now).filter(|(key, poll, _)| {
-            !has_job || poll.is_wait() || Poll::is_promised(key) || !is_programs(key)
+            !has_job || poll.is_wait() || Poll::is_promised(key) || !is_of_program(key)
         });
         let again: Vec<Waiting> = again.map(|(.., wait)| wait).collect();
         let mut by_key: BTreeMap<&[u8], Vec<(Option<ConnId>, &Waiting)>> = BTreeMap::new();
@@ -210,15 +209,25 @@ impl Graph<'_> {
                 (None, Some(Polled::Is(number))) => {
                     (format!("which is {number}"), Code::WaitingForKey.rule().look_at)
                 }
-                (None, Some(Polled::Held)) => (
-                    "which holds another value than they expect: their compare_set is refused".into(),
-                    LOCKED,
-                ),
+                (None, Some(Polled::There)) => ("it is there".into(), LOCKED),
+                (None, Some(Polled::Held)) => {
+                    ("it holds another value than their compare_set expects".into(), LOCKED)
+                }
                 (None, Some(Polled::Absent) | None) => self.absence(wait, run),
             };
             let is_slip = matches!(similar, Some(Similar::Slip(_))) && gone.is_none();
+            let n = who.count();
+            let text = match found {
+                Some(Polled::There | Polled::Held) => {
+                    format!(
+                        "{who} {} asked for `{about}` again and again for up to {waited}: {absence}",
+                        has(n)
+                    )
+                }
+                _ => format!("{who} {} {waited} for `{about}`, {absence}", have_waited(n)),
+            };
             Code::WaitingForKey
-                .says(format!("{who} {} {waited} for `{about}`, {absence}", have_waited(who.count())))
+                .says(text)
                 .look_at(if is_slip { SLIP } else { look_at })
                 .then(&if_some(similar, beside))
         };
