@@ -29,7 +29,6 @@ fn of_script(object: &Object) -> Option<Check> {
 
 /// The command behind an ssh that waits for it although a `&` ends it, and why.
 fn held_by(command: &Command) -> Option<(String, &'static str)> {
-    const APART: [&str; 3] = ["-f", "-t", "-tt"];
     let words = command.written();
     let (program, remote) = (words.first()?, words.last()?);
     // Also `$SSH`.
@@ -42,8 +41,13 @@ fn held_by(command: &Command) -> Option<(String, &'static str)> {
     let begin = list.split_once('>').map_or(list, |(begin, _)| begin).trim_end_matches([' ', '1', '2', '&']);
     let is_whole = begin.trim_end().ends_with([')', '}']);
     let has_both = list.contains("&>") || list.contains('>') && (list.contains("2>") || list.contains(">&"));
+    // `-f` goes into the background, and a terminal (`-t`) is closed with its shell.
+    let is_apart = |word: &String| {
+        let switches = word.strip_prefix('-').filter(|switches| switches.len() < 4);
+        switches.is_some_and(|switches| switches.contains(['f', 't']))
+    };
     let why = match () {
-        () if words.iter().any(|word| APART.contains(&word.as_str())) || is_whole || is_block => return None,
+        () if words.iter().any(is_apart) || is_whole || is_block => return None,
         () if !has_both => "its output is not redirected, and ssh waits for the end of that",
         () if list.contains("&&") => {
             "its redirection is for the last command alone; the shell that runs the list holds ssh's output"
