@@ -91,6 +91,7 @@ impl AnnouncePayload {
             uid: launch.pod.uid.clone().unwrap_or_else(unique_token),
             ip: launch.pod.address.as_ref().and_then(|address| address.parse().ok()),
             torch,
+            world_size: launch.world_size.as_ref().map(|size| size.value),
             restart_finished,
             store: false,
             wait_seconds: PeerDuration::default(),

@@ -35,6 +35,9 @@ pub struct Announce {
     /// PyTorch's version there; if the pods have different ones, a warning says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub torch: Option<String>,
+    /// How many ranks the job has, if the pod gives its command that number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world_size: Option<u32>,
     /// Whether the pod may start a run again that has finished. Without this it is refused.
     #[serde(default)]
     pub restart_finished: bool,

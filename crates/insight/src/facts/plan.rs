@@ -95,6 +95,13 @@ impl Plan {
         self.flag.map(|(min, max)| Expected { min, max, source: ExpectedFrom::Flag })
     }
 
+    /// How many ranks the pods count on, if all of them say the same.
+    pub(crate) fn world_size(&self) -> Option<u32> {
+        let mut all = self.gate()?.pods.iter().map(|pod| pod.world_size);
+        let first = all.next()??;
+        all.all(|size| size == Some(first)).then_some(first)
+    }
+
     /// The pod behind an agent that calls itself `addr`.
     pub(crate) fn pod_at(&self, addr: &str) -> Option<&Announcement> {
         let gate = self.gate.as_ref()?;

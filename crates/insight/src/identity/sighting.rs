@@ -152,7 +152,7 @@ impl Graph<'_> {
         let (.., RendezvousPart::AssignedRanks(node)) = classify(key)?.of_rendezvous()? else { return None };
         let of_static = run.round.role_nodes.filter(|_| run.kind == RunKind::Static);
         let all = of_static.filter(|&nodes| node >= nodes)?;
-        Some(But::NotCounted { of: Place::Node, all })
+        Some(But::NotCounted { by: "agents", of: Place::Node, all })
     }
 
     /// A node that is there, unless its link is away or nothing is heard from it.
@@ -268,9 +268,10 @@ impl Graph<'_> {
             }
             let gone = before.and_then(RankInfo::gone_as);
             let of_host = || self.fate_of_node(run, rank).or_else(|| self.announced_rank(run, meeting, rank));
-            let all = run.world_size().filter(|all| rank >= *all);
-            if let (None, Some(all)) = (&gone, all) {
-                return run.unseen().but(But::NotCounted { of: Place::Rank, all });
+            let by_pods = || Some((self.plan(run).world_size().filter(|_| !run.has_agents())?, "pods"));
+            let all = run.world_size().map(|all| (all, "agents")).or_else(by_pods);
+            if let (None, Some((all, by))) = (&gone, all.filter(|(all, _)| rank >= *all)) {
+                return run.unseen().but(But::NotCounted { by, of: Place::Rank, all });
             }
             let seen = gone.or_else(of_host).unwrap_or_else(|| run.unseen());
             let host = seen.behind.as_ref().map(|(_, host)| host.presence);

@@ -149,8 +149,8 @@ pub(crate) enum But {
     },
     /// It has made its process group more or less often than those who wait for it.
     MadeOtherwise { made: u32, asked: u32 },
-    /// The agents count on so many nodes or ranks, and it is none of them.
-    NotCounted { of: Place, all: u32 },
+    /// The agents, or the pods, count on so many nodes or ranks, and it is none of them.
+    NotCounted { by: &'static str, of: Place, all: u32 },
     /// It has gone and come again so often.
     CameAgain { times: u32 },
     /// The key belongs to a round that is over.
@@ -170,7 +170,7 @@ impl Display for But {
                 "it makes its process group for time number {made}, and those who wait for it for time \
                  number {asked}"
             ),
-            Self::NotCounted { of, all } => write!(f, "the agents count on {}", of.count(*all)),
+            Self::NotCounted { by, of, all } => write!(f, "the {by} count on {}", of.count(*all)),
             Self::CameAgain { times } => write!(f, "it has come and gone {times} times"),
             Self::RoundOver { how: Some(how) } => write!(f, "that round is over: {how}"),
             Self::RoundOver { how: None } => f.write_str("that was in another round, which the run has left"),
@@ -194,7 +194,7 @@ impl But {
             }
             Self::NotCounted { .. } => {
                 "start every node with the same --nnodes, and a --node-rank below it; the program has the \
-                 world size that torchrun sets"
+                 world size that its launcher sets (WORLD_SIZE)"
             }
             Self::CameAgain { .. } => "look at that pod's log: what it runs ends soon after it has started",
             Self::RoundOver { .. } => {

@@ -8,7 +8,7 @@ use crate::Settings;
 use rallypoint_api::RunState;
 use rallypoint_protocol::ids::{ConnId, Label, Timestamp, count};
 use rallypoint_rendezvous::barrier::OpenBarrier;
-use rallypoint_rendezvous::gate::Gates;
+use rallypoint_rendezvous::gate::{Announcement, Gates};
 use rallypoint_store::{Observed, StaleKeyConfig};
 
 #[test]
@@ -267,16 +267,22 @@ fn a_run_is_finished_until_it_is_started_again() {
 }
 
 #[test]
-fn a_pod_that_comes_again_and_again_is_told_where_its_rank_is_missed() {
-    let (mut lab, mut gates) = (Lab::new(), Gates::new(Duration::from_mins(1), 1000));
-    for (rank, request) in [(0, 1), (1, 1), (0, 1), (0, 2), (0, 3), (0, 4)] {
-        let said = announcement(&format!("train-{rank}"), rank, 2);
-        gates.announce("store:29500", &said, None, lab.now).expect("taken");
-        gates.park("store:29500", &said, request);
+fn pods_tell_where_a_rank_is_missed_that_they_come_again_and_again_or_count_on_fewer() {
+    for (of, words) in [
+        (2, "its pod train-0: announced itself, it has come and gone 3 times | that pod's log"),
+        (4, "waiting for rank 2: never seen, the pods count on 2 ranks | (WORLD_SIZE)"),
+    ] {
+        let (mut lab, mut gates) = (Lab::new(), Gates::new(Duration::from_mins(1), 1000));
+        lab.scene.is_free();
+        for (rank, request) in [(0, 1), (1, 1), (0, 1), (0, 2), (0, 3), (0, 4)] {
+            let pod = announcement(&format!("train-{rank}"), rank, 2);
+            let said = Announcement { world_size: Some(2), ..pod };
+            gates.announce("store:29500", &said, None, lab.now).expect("taken");
+            gates.park("store:29500", &said, request);
+        }
+        lab.look_at_gate("store:29500", &gates);
+        lab.play(&format!("rank 1 of {of}; await 1 {}; pass 33\nsays {words}", of - 2));
     }
-    lab.look_at_gate("store:29500", &gates);
-    lab.play("rank 1 of 2; await 1 0; pass 33");
-    lab.play("says its pod train-0: announced itself, it has come and gone 3 times | that pod's log");
 }
 
 #[test]

@@ -581,6 +581,7 @@ pub(super) fn announcement(pod: &str, rank: u32, nodes: u32) -> Announcement {
         nodes: Nodes::exactly(nodes),
         address: IpAddr::from([10, 1, 0, rank as u8]),
         torch: None,
+        world_size: None,
         ip: None,
         restarts: false,
     }

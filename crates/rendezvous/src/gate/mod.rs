@@ -61,6 +61,9 @@ pub struct Announcement {
     pub ip: Option<IpAddr>,
     /// Its version of PyTorch, if it knows it.
     pub torch: Option<String>,
+    /// How many ranks the job has, if it gives its command that number.
+    #[serde(default)]
+    pub world_size: Option<u32>,
     /// Whether it may start a run again that has finished.
     pub restarts: bool,
 }

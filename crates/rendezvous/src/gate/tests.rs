@@ -243,6 +243,7 @@ fn the_number_of_runs_is_bounded() {
         address: IpAddr::from([10, 0, 0, 1]),
         ip: None,
         torch: None,
+        world_size: None,
         restarts: false,
     };
     for n in 0..MAX_RUNS {

@@ -61,6 +61,7 @@ pub(super) async fn announce(
         address,
         ip: sent.ip,
         torch: sent.torch,
+        world_size: sent.world_size,
         restarts: sent.restart_finished,
     };
     let standing = server.hold(&run_id, &said, wait).await.map_err(|why| match why {

@@ -172,6 +172,7 @@ impl World {
             nodes: Nodes::exactly(self.plan.runs.gates[it.gate].pods.len() as u32),
             address: [10, 1, it.gate as u8, it.number as u8].into(),
             torch: None,
+            world_size: None,
             ip: None,
             restarts: false,
         };
