@@ -96,6 +96,7 @@ impl World {
             address: IpAddr::from([10, 0, 0, node_rank.unwrap_or(99) as u8]),
             ip: None,
             torch: Some(format!("2.{}", uid.len())),
+            world_size: None,
             restarts: self.restarts,
         }
     }
