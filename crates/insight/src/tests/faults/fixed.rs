@@ -66,7 +66,7 @@ tells lost: rank 3, host103, rank 2, host102 never rank 2 on host102 and rank 3
 staticrun 2; workers 0..4 of 5
 for 0..4: await 100+% 4
 tells waiting: rank 4
-says waiting for rank 4: never seen, the agents count on 4 ranks | the world size that torchrun sets
+says waiting for rank 4: never seen, the agents count on 4 ranks | world size that its launcher sets
 = static: a rank fails before it has published, and its agent ends the other one of its node
 staticrun 2; workers 0..3 of 4; pass 5; leave 102
 tells lost: rank 2, host102, rank 3, rank 1, node 1, 10.77.0.11 never look at the log of what ended;
