@@ -6,9 +6,6 @@ use std::path::{Path, PathBuf};
 use super::UsageError;
 use rallypoint_doctor::{Check, SCRIPTS, check_manifests, of_jobs};
 
-/// Manifests, and scripts that start jobs.
-const ENDINGS: [&str; 5] = ["yaml", "yml", "json", "sbatch", "slurm"];
-
 /// A file brings no more than so many others.
 const MOST_NAMED: usize = 64;
 
@@ -23,7 +20,7 @@ type Files = Vec<(String, String)>;
 
 /// Checks files, folders and stdin (`-`) together. Returns the files as well.
 pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<(Files, Vec<Check>)> {
-    let (mut files, mut beside) = (Vec::new(), Vec::new());
+    let (mut files, mut beside) = (Vec::new(), BTreeSet::new());
     for path in paths {
         if path.as_os_str() == "-" {
             files.push(("stdin".to_owned(), std::io::read_to_string(std::io::stdin())?));
@@ -35,29 +32,33 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<(Files, Vec<Check>)> {
             found.push((path.display().to_string(), read(&path).map_err(wrong)?));
         }
         files.extend(if path.is_dir() { of_jobs(found) } else { found });
-        beside.extend(if path.is_dir() { Files::new() } else { beside_file(path) });
+        if !path.is_dir() {
+            beside.extend(manifests_beside(path));
+        }
     }
     read_scripts_of(&mut files);
     for (file, text) in &files {
         // It may name a configuration of its launcher, or the program.
         let folders = folders_of(Path::new(file));
-        let named =
-            named_in(text, &["yaml", "yml", "py"]).into_iter().filter_map(|name| found_in(&folders, name));
-        beside.extend(
-            named.take(MOST_NAMED).filter_map(|path| Some((path.display().to_string(), read(&path).ok()?))),
-        );
+        let named = named_in(text, &["yaml", "yml", "py"]).into_iter();
+        beside.extend(named.filter_map(|name| found_in(&folders, name)).take(MOST_NAMED));
     }
+    let texts = beside.iter().filter_map(|path| Some((path.display().to_string(), read(path).ok()?)));
+    let beside: Files = texts.collect();
     let checks = check_manifests(&files, &beside);
     Ok((files, checks))
 }
 
 /// The manifests in the folder of a file: one of them may have a Service that the file names.
-fn beside_file(file: &Path) -> Files {
+fn manifests_beside(file: &Path) -> BTreeSet<PathBuf> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_manifest = |path: &PathBuf| has_ending(path, &MANIFESTS) && path != file && is_short_file(path);
-    let texts = entries.filter(is_manifest).take(MOST_NAMED);
-    texts.filter_map(|path| Some((path.display().to_string(), read(&path).ok()?))).collect()
+    let mut found: BTreeSet<PathBuf> = entries.filter(is_manifest).collect();
+    while found.len() > MOST_NAMED {
+        found.pop_last();
+    }
+    found
 }
 
 fn is_short_file(path: &Path) -> bool {
@@ -146,7 +147,9 @@ fn files_below(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     for entry in entries {
         if entry.is_dir() && !entry.is_symlink() {
             found.extend(files_below(&entry)?);
-        } else if entry.is_file() && (has_ending(&entry, &ENDINGS) || has_ending(&entry, &SCRIPTS)) {
+        } else if entry.is_file()
+            && [&MANIFESTS[..], &BATCH, &SCRIPTS].iter().any(|it| has_ending(&entry, it))
+        {
             found.push(entry);
         }
     }

@@ -19,10 +19,8 @@ pub(super) struct Asks {
     times: u8,
     /// When it was last told to ask for one key again and again…
     told: Option<Timestamp>,
-    /// …and whether that it ends is to be told…
-    is_open: bool,
-    /// …as it looks for a key that is there.
-    there: bool,
+    /// …and what it found then, until it was told that this has ended.
+    open: Option<Polled>,
 }
 
 impl Asks {
@@ -83,7 +81,7 @@ impl Store {
     /// A client does something else than what it did again and again.
     #[inline]
     pub(super) fn polls_no_more(&mut self, conn: ConnId, fx: &mut impl Effects) {
-        if self.session_mut(conn).is_some_and(|session| std::mem::take(&mut session.asks.is_open)) {
+        if self.session_mut(conn).is_some_and(|session| session.asks.open.take().is_some()) {
             fx.observe(Observed::PollEnds { conn, key: None });
         }
     }
@@ -91,9 +89,11 @@ impl Store {
     /// A client has looked for a key that is not there.
     #[cold]
     pub(super) fn looks_in_vain(&mut self, conn: ConnId, keys: List<'_>, fx: &mut impl Effects) {
-        if self.session_mut(conn).is_some_and(|session| std::mem::take(&mut session.asks.there)) {
+        if let Some(session) = self.session_mut(conn)
+            && session.asks.open == Some(Polled::There)
+        {
+            session.asks.read = None;
             self.polls_no_more(conn, fx);
-            self.session_mut(conn).into_iter().for_each(|session| session.asks.read = None);
         }
         if self.session(conn).is_some_and(|session| session.asks.is_due(session.heard))
             && let Some(key) = keys.iter().find(|key| is_asked_for(key) && !self.is_present(key))
@@ -126,12 +126,11 @@ impl Store {
         if let (Some(id), Some(key)) = (id.filter(|id| session.asks.read == Some(*id)), key) {
             if self.comes_again(conn, id, fx) && is_of_program(key) {
                 self.polls(conn, key.into(), Polled::There, Duration::ZERO, fx);
-                self.session_mut(conn).into_iter().for_each(|session| session.asks.there = true);
             }
             return;
         }
         (session.asks.read, session.asks.times) = (id, 0);
-        if std::mem::take(&mut session.asks.is_open) {
+        if session.asks.open.take().is_some() {
             for key in keys.iter() {
                 fx.observe(Observed::PollEnds { conn, key: Some(key.into()) });
             }
@@ -148,7 +147,7 @@ impl Store {
     ) {
         let past = self.deleted.past_of(&key);
         let Some(session) = self.session_mut(conn).filter(|session| !session.is_probe) else { return };
-        (session.asks.told, session.asks.is_open) = (Some(session.heard), true);
+        (session.asks.told, session.asks.open) = (Some(session.heard), Some(found));
         fx.observe(Observed::Polls { conn, key, found, waited, past });
     }
 }

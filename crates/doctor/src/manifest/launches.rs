@@ -161,15 +161,9 @@ pub(crate) fn accelerate(command: &Command, at: usize) -> Option<Launch> {
     let configured = flag(words, &["config-file"]).is_some()
         || words.windows(2).any(|pair| is_any(&pair[1]) && !is_flag(&pair[0]));
     let nodes = flag(words, &["num-machines"]);
-    let number =
-        |told: &Option<Told>| told.as_ref().and_then(|told| told.text.literal()?.parse::<u64>().ok());
-    // The flag counts the processes of all nodes.
-    let processes = flag(words, &["num-processes"]);
-    let each = number(&processes).and_then(|all| all.checked_div(number(&nodes).unwrap_or(1)));
     Some(Launch {
-        processes: processes
-            .zip(each)
-            .map(|(told, each)| Told { text: Text::known(each.to_string()), ..told }),
+        processes: flag(words, &["num-processes"])
+            .and_then(|all| of_a_node(all, number(nodes.as_ref()).unwrap_or(1))),
         is_configured: configured,
         is_told_elsewhere: configured || nodes.is_none(),
         nodes,
@@ -179,6 +173,16 @@ pub(crate) fn accelerate(command: &Command, at: usize) -> Option<Launch> {
         backend: backend(flag(words, &["rdzv-backend"])),
         ..empty(Tool::Accelerate, command, at)
     })
+}
+
+fn number(told: Option<&Told>) -> Option<u64> {
+    told?.text.literal()?.parse().ok()
+}
+
+/// accelerate counts the processes of all nodes.
+fn of_a_node(all: Told, nodes: u64) -> Option<Told> {
+    let each = number(Some(&all))?.checked_div(nodes)?;
+    Some(Told { text: Text::known(each.to_string()), ..all })
 }
 
 /// The configuration of accelerate that a launch names.
@@ -193,7 +197,6 @@ pub(crate) fn configure(launch: &mut Launch, told: &Value) {
         let value = told.get(name).and_then(scalar)?;
         Some(Told { text: Text::known(value), by: format!("{name} of --config_file") })
     };
-    let number = |told: &Option<Told>| told.as_ref()?.text.literal()?.parse::<u64>().ok();
     let words = &launch.command.words;
     launch.nodes = launch.nodes.take().or_else(|| said("num_machines"));
     launch.node_rank = launch.node_rank.take().or_else(|| said("machine_rank"));
@@ -203,9 +206,8 @@ pub(crate) fn configure(launch: &mut Launch, told: &Value) {
         launch.backend = backend(said("rdzv_backend"));
     }
     let processes = flag(words, &["num-processes"]).or_else(|| said("num_processes"));
-    let each = number(&processes).zip(number(&launch.nodes)).and_then(|(all, nodes)| all.checked_div(nodes));
     launch.processes =
-        processes.zip(each).map(|(told, each)| Told { text: Text::known(each.to_string()), ..told });
+        processes.zip(number(launch.nodes.as_ref())).and_then(|(all, nodes)| of_a_node(all, nodes));
     (launch.is_configured, launch.is_told_elsewhere) = (false, false);
 }
 

@@ -14,8 +14,10 @@
 //! | `jobs` | which of them train together |
 //! | `meeting` | where the nodes of a launch meet |
 //! | `schemas` | what the published schemas reject |
+//! | `beside` | what files have that were not given |
 //! | `checks` | the checks, one a file |
 
+mod beside;
 mod checks;
 mod container;
 mod containers;
@@ -30,57 +32,15 @@ mod pods;
 mod schemas;
 mod scripts;
 
-use std::collections::BTreeSet;
-use std::path::Path;
 use std::rc::Rc;
 
 use super::{Check, Location};
+use beside::Beside;
 use container::Container;
 use meeting::Call;
 use objects::Object;
 use pods::Pods;
 use rallypoint_node::makers::Maker;
-use serde_json::Value;
-
-/// What files have that were not given: those in the folder of one that was, or that a script names.
-#[derive(Default)]
-struct Beside {
-    /// The names of their Services.
-    services: BTreeSet<String>,
-    /// Configurations of accelerate, by their paths.
-    configurations: Vec<(String, Value)>,
-    /// Programs in Python, by their paths.
-    programs: Vec<(String, String)>,
-}
-
-impl Beside {
-    fn of(files: &[(String, String)]) -> Self {
-        let (programs, manifests): (Vec<_>, Vec<_>) =
-            files.iter().cloned().partition(|(file, _)| Path::new(file).extension() == Some("py".as_ref()));
-        let objects = objects::read(&manifests, &mut Vec::new()).into_iter();
-        let services = objects.filter(|it| it.kind == "Service").map(|service| service.name).collect();
-        let configurations = files.iter().filter(|(_, text)| text.contains("compute_environment:"));
-        let read = |(file, text): &(String, String)| Some((file.clone(), objects::parse(text).ok()?.0));
-        let configurations = configurations.filter_map(read).collect();
-        Self { services, configurations, programs }
-    }
-
-    /// The configuration at a path, as a script says it.
-    fn configuration(&self, path: &str) -> Option<&Value> {
-        at_path(&self.configurations, path)
-    }
-
-    /// The text of a program.
-    fn program(&self, path: &str) -> Option<&str> {
-        at_path(&self.programs, path).map(String::as_str)
-    }
-}
-
-fn at_path<'f, T>(files: &'f [(String, T)], path: &str) -> Option<&'f T> {
-    let path = path.trim_start_matches(['.', '/']);
-    let is_it = |file: &str| file == path || file.ends_with(&format!("/{path}"));
-    files.iter().find(|(file, _)| is_it(file)).map(|(_, it)| it)
-}
 
 /// Everything in the files, in one reading of their scripts.
 #[derive(Clone)]

@@ -23,7 +23,7 @@ type PublishedFor<'i> = HashMap<&'i [u8], BTreeMap<ConnId, u32>>;
 
 /// A connection with its address and process id, and the name and the connection by which its process is
 /// known.
-pub(crate) type Process = ((IpAddr, Option<u32>), String, ConnId);
+pub(crate) type Named = ((IpAddr, Option<u32>), String, ConnId);
 
 /// The waits of one store with what is needed to follow them.
 pub(crate) struct Graph<'i> {
@@ -38,7 +38,7 @@ pub(crate) struct Graph<'i> {
     pub(crate) processes: OnceCell<Processes>,
     pub(crate) counted: OnceCell<CountedRanks>,
     pub(crate) published: OnceCell<PublishedFor<'i>>,
-    pub(crate) everybody: OnceCell<Vec<Process>>,
+    pub(crate) everybody: OnceCell<Vec<Named>>,
     /// Connections of processes that others wait for, and that wait for nothing here.
     pub(crate) idle: RefCell<BTreeSet<ConnId>>,
 }
@@ -204,7 +204,7 @@ impl Graph<'_> {
     }
 
     /// All connections, with the names of their processes.
-    pub(crate) fn everybody(&self) -> &[Process] {
+    pub(crate) fn everybody(&self) -> &[Named] {
         self.everybody.get_or_init(|| {
             let named = self.store.clients.iter().map(|(&conn, client)| {
                 let known = self.member_of(conn, client.process()).unwrap_or(conn);

@@ -56,8 +56,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let is_only = call.manifests.all_calls().filter(is_beside).count() == 1
         && call.pods.step.size.tasks <= call.pods.step.size.nodes;
     // Each may have several, as parts of its model.
-    let are_idle = (each == 1 && gpus > 1 || gpus.checked_rem(each) > Some(0))
-        && each < gpus
+    let are_idle = each < gpus
+        && (each == 1 || gpus.checked_rem(each) > Some(0))
         && !matches!(launch.tool, Tool::DeepSpeed | Tool::Lightning | Tool::Other);
     (are_idle && is_only && said.is_some() == visible.is_some())
         .then(|| Check::warn(evidence, remedy).at(call.at("command")))

@@ -65,11 +65,8 @@ fn unreached(manifests: &Manifests, object: &Object) -> Option<Check> {
 /// A TrainJob has only what its runtime has, and the runtime may be in another file.
 fn without_runtime(manifests: &Manifests, object: &Object) -> Option<Check> {
     let has_command = object.value.pointer("/spec/trainer/command").is_some();
-    let is_kubeflow = object.api.starts_with("trainer.kubeflow.org/");
-    if object.kind != "TrainJob"
-        || !is_kubeflow
-        || has_command
-        || runtime(object, &manifests.objects).is_some()
+    let is_foreign = object.api.split('/').next() != Maker::TrainJob.group();
+    if object.kind != "TrainJob" || is_foreign || has_command || runtime(object, &manifests.objects).is_some()
     {
         return None;
     }

@@ -71,7 +71,9 @@ fn hosts_of(list: &str) -> usize {
         c == ',' && !is_inside
     });
     let hosts = items.map(|item| match item.split_once('[') {
-        Some((_, ranges)) => ranges.trim_end_matches(']').split(',').map(numbers).sum(),
+        Some((_, ranges)) => {
+            ranges.trim_end_matches(']').split(',').map(numbers).fold(0, usize::saturating_add)
+        }
         None => 1,
     });
     hosts.fold(0, usize::saturating_add)

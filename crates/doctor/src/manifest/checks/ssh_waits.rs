@@ -7,7 +7,7 @@ use rallypoint_shell::{Surroundings, Variables};
 pub(super) const RULE: Rule = Rule {
     id: "ssh-waits",
     sees: "FAIL: `ssh node \"cd work && nohup torchrun --nnodes=2 … > log 2>&1 &\"`: the redirection is for \
-           the last command alone, and ssh waits for the shell behind it. WARN: the same of other programs",
+           the last command alone, and ssh waits for the shell behind it. WARN: another program",
     examples: ["ssh-waits.sh", "good-ssh.sh"],
     find: Find::Files(|manifests| {
         manifests.objects.iter().filter_map(|object| Some(of_script(object)?.at(object.place("-")))).collect()
@@ -37,7 +37,7 @@ fn held_by(command: &Command) -> Option<(String, &'static str)> {
     }
     let list = remote.trim_end().strip_suffix('&').filter(|list| !list.ends_with('&'))?;
     let list = list.rsplit([';', '\n']).next().unwrap_or_default().trim();
-    let is_block = list.ends_with("done") || list.ends_with("fi");
+    let is_block = matches!(list.split_whitespace().last(), Some("done" | "fi"));
     let begin = list.split_once('>').map_or(list, |(begin, _)| begin).trim_end_matches([' ', '1', '2', '&']);
     let is_whole = begin.trim_end().ends_with([')', '}']);
     let has_both = list.contains("&>") || list.contains('>') && (list.contains("2>") || list.contains(">&"));

@@ -1,0 +1,45 @@
+//! What other files have that were not given: those in the folder of one that was, or that one names.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::objects;
+use serde_json::Value;
+
+pub(super) struct Beside {
+    /// The names of their Services.
+    pub(super) services: BTreeSet<String>,
+    /// Configurations of accelerate, by their paths.
+    configurations: Vec<(String, Value)>,
+    /// Programs in Python, by their paths.
+    programs: Vec<(String, String)>,
+}
+
+impl Beside {
+    pub(super) fn of(files: &[(String, String)]) -> Self {
+        let (programs, manifests): (Vec<_>, Vec<_>) =
+            files.iter().cloned().partition(|(file, _)| Path::new(file).extension() == Some("py".as_ref()));
+        let objects = objects::read(&manifests, &mut Vec::new()).into_iter();
+        let services = objects.filter(|it| it.kind == "Service").map(|service| service.name).collect();
+        let configurations = files.iter().filter(|(_, text)| text.contains("compute_environment:"));
+        let read = |(file, text): &(String, String)| Some((file.clone(), objects::parse(text).ok()?.0));
+        let configurations = configurations.filter_map(read).collect();
+        Self { services, configurations, programs }
+    }
+
+    /// The configuration at a path, as a script says it.
+    pub(super) fn configuration(&self, path: &str) -> Option<&Value> {
+        at_path(&self.configurations, path)
+    }
+
+    /// The text of a program.
+    pub(super) fn program(&self, path: &str) -> Option<&str> {
+        at_path(&self.programs, path).map(String::as_str)
+    }
+}
+
+fn at_path<'f, T>(files: &'f [(String, T)], path: &str) -> Option<&'f T> {
+    let path = path.trim_start_matches(['.', '/']);
+    let is_it = |file: &str| file == path || file.ends_with(&format!("/{path}"));
+    files.iter().find(|(file, _)| is_it(file)).map(|(_, it)| it)
+}
