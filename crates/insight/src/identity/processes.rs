@@ -8,10 +8,10 @@ use crate::facts::{
     Client, CountedRanks, Links, Meeting, Membership, Plans, Published, RunKey, Runs, StoreWatch,
     TrackedNode, TrackedRun, Waiting, with_pid,
 };
-use crate::reason::{Evidence, Names, Presence, Sighting};
+use crate::reason::{Evidence, Names, Presence, Sighting, all, if_some};
 use rallypoint_api::{RunKind, Seen};
-use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
-use rallypoint_protocol::keys::{Wanted, address_of, wanted};
+use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp, count};
+use rallypoint_protocol::keys::{Role, Wanted, address_of, wanted};
 use rallypoint_store::WaitView;
 
 pub(crate) const WAITS_SHOWN: usize = 8;
@@ -20,10 +20,6 @@ pub(crate) const WAITS_SHOWN: usize = 8;
 type Processes = HashMap<(IpAddr, u32), Option<ConnId>>;
 
 type PublishedFor<'i> = HashMap<&'i [u8], BTreeMap<ConnId, u32>>;
-
-/// A connection with its address and process id, and the name and the connection by which its process is
-/// known.
-pub(crate) type Named = ((IpAddr, Option<u32>), String, ConnId);
 
 /// The waits of one store with what is needed to follow them.
 pub(crate) struct Graph<'i> {
@@ -38,7 +34,7 @@ pub(crate) struct Graph<'i> {
     pub(crate) processes: OnceCell<Processes>,
     pub(crate) counted: OnceCell<CountedRanks>,
     pub(crate) published: OnceCell<PublishedFor<'i>>,
-    pub(crate) everybody: OnceCell<Vec<Named>>,
+    pub(crate) everybody: OnceCell<BTreeMap<ConnId, (String, ConnId)>>,
     /// Connections of processes that others wait for, and that wait for nothing here.
     pub(crate) idle: RefCell<BTreeSet<ConnId>>,
 }
@@ -203,15 +199,42 @@ impl Graph<'_> {
         })
     }
 
-    /// All connections, with the names of their processes.
-    pub(crate) fn everybody(&self) -> &[Named] {
+    /// All connections, each with the name and the connection by which its process is known: one that
+    /// published an address tells its host.
+    pub(crate) fn everybody(&self) -> &BTreeMap<ConnId, (String, ConnId)> {
         self.everybody.get_or_init(|| {
-            let named = self.store.clients.iter().map(|(&conn, client)| {
-                let known = self.member_of(conn, client.process()).unwrap_or(conn);
-                ((client.peer.ip(), client.pid), self.who(known), known)
+            let clients = &self.store.clients;
+            let with_host = clients.iter().filter(|(_, client)| client.host.is_some());
+            let with_host: HashMap<_, _> =
+                with_host.filter_map(|(conn, client)| Some((client.process()?, *conn))).collect();
+            let named = clients.iter().map(|(&conn, client)| {
+                let process = client.process();
+                let of_host = || with_host.get(&process?).copied();
+                let known = self.member_of(conn, process).or_else(of_host).unwrap_or(conn);
+                (conn, (self.who(known), known))
             });
             named.collect()
         })
+    }
+
+    /// `; all 3 processes that are connected wait`: none of them writes what they wait for. Agents write
+    /// nothing for programs.
+    pub(crate) fn all_wait(&self, again: &[Waiting]) -> String {
+        let everybody = self.everybody();
+        let waits = self.store.waits.values().chain(again);
+        let waiting = waits.filter_map(|wait| everybody.get(&wait.view.conn).map(|(_, known)| *known));
+        let waiting: HashSet<ConnId> = waiting.collect();
+        let is_agent =
+            |conn: &ConnId| self.store.clients.get(conn).is_some_and(|client| client.role == Role::Agent);
+        let known = everybody.values().map(|(_, known)| *known);
+        let (agents, others): (HashSet<_>, HashSet<_>) = known.partition(is_agent);
+        let but = if agents.is_empty() { "" } else { " but the agents" };
+        match others.len() {
+            n @ 2.. if others.is_subset(&waiting) => {
+                format!("; {} that are connected wait{but}", all(count(n), "processes"))
+            }
+            _ => String::new(),
+        }
     }
 
     /// How often the processes of this store have counted themselves, and their ranks.
@@ -277,6 +300,12 @@ impl Graph<'_> {
     pub(crate) fn elsewhere_doing(&self, who: &str, conn: ConnId, run: Option<&TrackedRun>) -> String {
         let seen = self.waits_for(conn, run).unwrap_or_else(|| self.without_wait(conn, run));
         format!("{who} ({})", seen.says(self.now))
+    }
+
+    /// `, rank 0 of `weights/0``: the group beside that of all ranks that a client is in, for people.
+    pub(crate) fn group_of(client: &Client) -> String {
+        let of_group = client.published.as_ref();
+        if_some(of_group, |it| format!(", rank {} of `{}`", it.rank, ShownKey(&it.group)))
     }
 
     /// Who has published below the sub-groups of these waits and has none of them.

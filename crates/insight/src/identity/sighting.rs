@@ -32,9 +32,7 @@ impl Graph<'_> {
             let waits = self.store.waits.values().filter(|it| (it.view.peer.ip(), it.view.pid) == process);
             let key = waits.filter_map(|wait| wait.view.missing.first()).min();
             let waits = if_some(key, |key| format!(" (waits for `{}`)", ShownKey(key)));
-            let of_other = client.published.as_ref();
-            let rank = if_some(of_other, |it| format!(", rank {} of `{}`", it.rank, ShownKey(&it.group)));
-            format!("{label}{rank}{waits}")
+            format!("{label}{}{waits}", Self::group_of(client))
         })
     }
 

@@ -15,7 +15,7 @@ come 1 801; set 1 data_ready; come 2 802; wait 2 data_redy; pass 6; says data_re
 = two programs wait for each other
 come 1 801; wait 1 from_b; come 2 802; wait 2 from_a; pass 6
 says not there: process 802 at 10.0.0.2 (connected, waits for `from_a`)
-says (connected, waits for `from_b`)
+says (connected, waits for `from_b`); both processes that are connected wait
 = who should write it was there and ended
 come 1 801; come 2 802; set 2 other; pass 1; wait 1 table; leave 2; pass 6; nowhere not there:
 says `table` | gone: process 802 at 10.0.0.2 (connection closed

@@ -17,14 +17,14 @@ pub(crate) fn gave_up(key: &[u8], given_up: GivenUp) -> Finding {
     let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
     let who = Names { shown, more, range: None };
     let (about, waited) = (ShownKey(key).to_string(), Elapsed(waited));
-    let tries = if again { " to try again" } else { "" };
+    let goes_on = if again { " and goes on" } else { "" };
     // The one that must write it is named already.
     let missing = if missing.count() == 1 { Names::default() } else { missing };
     let dropped = But::Dropped { replaced: Names::default() };
     let why = if is_dropped { format!(": {dropped}") } else { String::new() };
     let writer = if_some(writer, |writer| format!("; it must come from {writer}{why}"));
     let reason = Code::GaveUp
-        .says(format!("{who} gave up on `{about}` after {waited}{tries}{writer}"))
+        .says(format!("{who} gave up on `{about}` after {waited}{goes_on}{writer}"))
         .held(&who)
         .lacks("missing", Place::Rank, &missing, Presence::Unknown)
         .ended(&ended)

@@ -98,7 +98,7 @@ impl Graph<'_> {
         let is_job = |run: &TrackedRun| {
             let is_here = [run.store(), run.met_at()].contains(&Some(self.store.port));
             let has_ranks = run.world.meetings.iter().any(Meeting::is_live);
-            is_here && !run.state.is_over() && (run.has_agents() || has_ranks)
+            is_here && run.goes_on() && (run.has_agents() || has_ranks)
         };
         self.runs.values().any(is_job)
     }
@@ -231,7 +231,7 @@ impl Graph<'_> {
                 .look_at(if is_slip { SLIP } else { look_at })
                 .then(&if_some(similar, beside))
         };
-        let reason = reason.held(&who).ended(&ended).others(&others);
+        let reason = reason.held(&who).ended(&ended).others(&others).then(&self.all_wait(again));
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
         Some(Finding::new(reason, about, since).seen(waits))
     }
@@ -250,8 +250,9 @@ impl Graph<'_> {
         let waiting = waits.iter().map(|(_, wait)| (wait.view.peer.ip(), wait.view.pid));
         let published = published.into_iter().filter_map(|conn| clients.get(conn).map(process));
         let there: HashSet<_> = waiting.chain(published).collect();
-        let others = self.everybody().iter().filter(|(process, ..)| !there.contains(process));
-        let others: BTreeMap<&str, ConnId> = others.map(|(_, who, conn)| (who.as_str(), *conn)).collect();
+        let is_other = |conn: &ConnId| clients.get(conn).is_some_and(|it| !there.contains(&process(it)));
+        let others = self.everybody().iter().filter(|(conn, _)| is_other(conn));
+        let others: BTreeMap<&str, ConnId> = others.map(|(_, (who, known))| (who.as_str(), *known)).collect();
         let ended = self.passed_since(since).map(|Passed { closed, .. }| {
             format!("{} ({})", closed.who, Sighting::at(Presence::Closed, closed.at).says(self.now))
         });
@@ -259,9 +260,12 @@ impl Graph<'_> {
             let wait = again.iter().find(|wait| wait.view.conn == conn)?;
             Some(Sighting::connected(None, Waits::ForKey(ShownKey(wait.view.missing.first()?).to_string())))
         };
-        let others = Names::of_some(others, |(label, conn)| match asks_again(conn) {
-            Some(seen) => format!("{label} ({})", seen.says(self.now)),
-            None => self.elsewhere_doing(label, conn, None),
+        let others = Names::of_some(others, |(who, conn)| {
+            let who = format!("{who}{}", if_some(clients.get(&conn), Self::group_of));
+            match asks_again(conn) {
+                Some(seen) => format!("{who} ({})", seen.says(self.now)),
+                None => self.elsewhere_doing(&who, conn, None),
+            }
         });
         (Names::of(ended), others)
     }
