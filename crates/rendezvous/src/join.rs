@@ -181,13 +181,11 @@ impl Run {
     }
 
     /// The node that this join displaces: another process with this node id and name, which waits at this
-    /// moment at another address. A process that was killed does not wait, and one that was started again has
-    /// the same address.
+    /// moment. A process that was killed does not.
     fn displaces(&self, join: &Join) -> Option<Who> {
         let member = self.members.get(&join.node).filter(|member| member.parked)?;
         let (waits, comes) = (member.info.who(), join.info.who());
-        let is_other = waits.name == comes.name && waits.address != comes.address;
-        (is_other && matches!(member.seat, Seat::Forming | Seat::Redundant)).then_some(waits)
+        (waits.name == comes.name && matches!(member.seat, Seat::Forming | Seat::Redundant)).then_some(waits)
     }
 
     /// Ends an earlier join of this node. Returns the rank that the node had.

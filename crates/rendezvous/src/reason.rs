@@ -324,7 +324,7 @@ pub enum What {
     Silent { again: Vec<String>, patience: Duration },
     /// Nodes that nobody joins again for: they wait, their round is over, or their run is closed.
     Gone { others: Vec<String> },
-    /// A waiting node was displaced by another node with its id, which joined from another address.
+    /// A waiting node was displaced by another node with its id.
     Displaced { who: Who },
     /// A round was given up before it was complete: at its deadline, or as its last node left.
     GivenUp { after: Duration, missing: String },

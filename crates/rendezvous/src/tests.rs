@@ -694,10 +694,10 @@ fn nodes_with_one_id_are_named_as_they_displace_each_other() {
         let worker = again("worker", id, 3, 3);
         Join { info: NodeInfo { address: label(address), ..worker.info.clone() }, ..worker }
     };
-    for (address, id) in [("10.0.0.1", "1"), ("10.0.0.2", "2"), ("10.0.0.3", "3")] {
+    for (address, id) in [("10.0.0.1", "1"), ("10.0.0.2", "2"), ("10.0.0.2", "3")] {
         table.join(at(address, id)).expect("no refusal");
     }
-    let text = "worker (10.0.0.2) has lost its place: worker (10.0.0.3) joined with the same node id";
+    let text = "worker (10.0.0.2) has lost its place: worker (10.0.0.2) joined with the same node id";
     table.told(text);
     let text =
         "2 more nodes are needed; displaced by another of the same id: worker (10.0.0.1), worker (10.0.0.2)";
