@@ -142,6 +142,7 @@ impl Args {
             }
             let mut facts = probe::probe_machine(&hostname(), towards, step).await;
             let store = meeting.as_ref().map(|meeting| meeting.store().port());
+            facts.several = several.unwrap_or_default();
             facts.binds = doctor::binds(store, admin_port, &env, torchrun.as_ref());
             checks.extend(doctor::check_machine(&facts, &env, torchrun.as_ref()));
             Ok(())

@@ -15,6 +15,10 @@ pub struct MachineFacts {
     /// The name that the address of this host has in DNS, and whether that name resolves. torch publishes it
     /// where `/etc/hosts` has none with a domain.
     pub published: Option<(String, bool)>,
+    /// Its network interfaces, if that is known.
+    pub interfaces: Vec<String>,
+    /// The job has several nodes.
+    pub several: bool,
     /// The soft and the hard limit on open files of a process.
     pub descriptors: (Option<u64>, Option<u64>),
     /// The ports from which the kernel takes one for an outgoing connection.
@@ -45,6 +49,8 @@ mod tests {
             own_addresses: vec![IpAddr::from([10, 0, 0, 7])],
             hosts_file: with_subdomain.into(),
             published: None,
+            interfaces: vec!["eth0".into(), "lo".into()],
+            several: true,
             descriptors: (Some(1 << 20), Some(1 << 20)),
             backlog: Some(4096),
             outgoing: Some((32768, 60999)),
@@ -56,7 +62,7 @@ mod tests {
         let c10d = ("PET_RDZV_BACKEND", "c10d");
         let ptr = |resolves| MachineFacts { published: Some(("x7.pods.example".into(), resolves)), ..bare() };
         #[rustfmt::skip]
-        let rows: [(&str, MachineFacts, Vars, Verdict, &str); 17] = [
+        let rows: [(&str, MachineFacts, Vars, Verdict, &str); 25] = [
             ("own-name", ptr(true), &[k8s, c10d], Verdict::Pass, "x7.pods.example"),
             ("own-name", ptr(false), &[c10d], Verdict::Fail, "x7.pods.example"),
             ("own-name", ptr(false), &[], Verdict::Warn, "PTR"),
@@ -68,6 +74,15 @@ mod tests {
                 &[], Verdict::Warn, "loopback"),
             ("own-name", MachineFacts { own_addresses: Vec::new(), ..bare() },
                 &[], Verdict::Warn, "no address"),
+            ("interface", good(), &[("GLOO_SOCKET_IFNAME", "eth0")], Verdict::Pass, "eth0"),
+            ("interface", good(), &[("NCCL_SOCKET_IFNAME", "eth,ib")], Verdict::Pass, "eth,ib"),
+            ("interface", good(), &[("NCCL_SOCKET_IFNAME", "^lo,docker")], Verdict::Pass, "^lo"),
+            ("interface", good(), &[("NCCL_SOCKET_IFNAME", "=eth")], Verdict::Fail, "no such interface"),
+            ("interface", good(), &[("GLOO_SOCKET_IFNAME", "^lo,docker")], Verdict::Fail, "only NCCL"),
+            ("interface", good(), &[("GLOO_SOCKET_IFNAME", "bond1")], Verdict::Fail, "share: eth0"),
+            ("interface", good(), &[("NCCL_SOCKET_IFNAME", "lo")], Verdict::Fail, "loopback"),
+            ("interface", MachineFacts { several: false, ..good() }, &[("NCCL_SOCKET_IFNAME", "lo")],
+                Verdict::Pass, "lo"),
             ("descriptors", good(), &[], Verdict::Pass, ""),
             ("descriptors", MachineFacts { descriptors: (Some(1024), Some(4096)), ..good() },
                 &[], Verdict::Warn, "ulimit -n"),

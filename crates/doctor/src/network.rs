@@ -97,12 +97,17 @@ mod tests {
         let loopback = NetworkFacts { endpoint: own.clone(), ..facts(vec![(addr(1), refused())]) };
         let relayed = NetworkFacts { endpoint: own, ..facts(vec![(addr(1), answers(1))]) };
         assert!(!check_network(&relayed).iter().any(|check| check.id == "loopback-endpoint"), "a relay");
+        let of_none = Endpoint::new("0.0.0.0", 29500).expect("an address");
+        let of_none = NetworkFacts { endpoint: of_none, ..facts(vec![(addr(1), answers(1))]) };
+        let v6 = SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 1], 29500));
         let other_port = SocketAddr::new(addr(1).ip(), 41233);
         let dialing = vec![("python (pid 7)".into(), other_port)];
         let dials = NetworkFacts { dialing, ..facts(vec![(addr(1), answers(1))]) };
         #[rustfmt::skip]
-        let rows: [(&str, NetworkFacts, Verdict, &str); 17] = [
+        let rows: [(&str, NetworkFacts, Verdict, &str); 19] = [
             ("loopback-endpoint", loopback, Verdict::Fail, "127.0.0.1:29500"),
+            ("loopback-endpoint", of_none, Verdict::Fail, "0.0.0.0:29500 is each node itself"),
+            ("port-open", facts(vec![(v6, refused())]), Verdict::Fail, "no IPv6"),
             ("name-resolves", any, Verdict::Fail, "/etc/resolv.conf"),
             ("dials-other-port", dials, Verdict::Warn, "python (pid 7) tries to connect to 10.0.0.1:41233"),
             ("name-resolves", late, Verdict::Fail, "no such name"),

@@ -232,12 +232,24 @@ pub async fn probe_machine(hostname: &str, towards: Option<IpAddr>, step: Durati
         own_addresses: own,
         published,
         hosts_file: file("/etc/hosts"),
+        interfaces: interfaces(),
+        several: false,
         descriptors: (limit.current, limit.maximum),
         backlog: file("/proc/sys/net/core/somaxconn").trim().parse().ok(),
         outgoing: two_ports(&file("/proc/sys/net/ipv4/ip_local_port_range")),
         binds: Vec::new(),
         reverse_lookup,
     }
+}
+
+/// The names of this host's interfaces, in order.
+fn interfaces() -> Vec<String> {
+    let all = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    // Beside them there is a file of the bonding driver.
+    let all = all.filter(|entry| entry.path().is_dir());
+    let mut names: Vec<String> = all.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    names
 }
 
 fn two_ports(text: &str) -> Option<(u16, u16)> {

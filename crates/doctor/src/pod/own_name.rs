@@ -52,7 +52,8 @@ fn find(facts: &MachineFacts, env: &Environment, torchrun: Option<&Torchrun>) ->
         let what = if all_loopback { "only this host's loopback address" } else { "no address" };
         return Check::warn(
             format!("this host's name `{host}` has {what}, so others cannot reach it by name"),
-            "pass --local-addr=ADDRESS to torchrun, or correct the name in DNS or /etc/hosts",
+            "pass --local-addr=ADDRESS to torchrun and set GLOO_SOCKET_IFNAME, or correct the name in DNS or \
+             /etc/hosts",
         );
     }
     let name = in_hosts.or(published.map(|(name, _)| name.as_str())).unwrap_or(host);

@@ -21,5 +21,13 @@ fn find(facts: &NetworkFacts) -> Check {
     }
     let why = facts.tried.iter().find_map(|(_, outcome)| outcome.as_ref().err());
     let why = why.map_or_else(|| "no address was tried".to_owned(), |failure| failure.text.clone());
-    Check::fail(why, "start the server, or open port 29500 from this pod in the NetworkPolicy")
+    let is_unreachable = facts.own.iter().all(IpAddr::is_ipv4);
+    if is_unreachable && !facts.tried.is_empty() && facts.tried.iter().all(|(addr, _)| addr.is_ipv6()) {
+        return Check::fail(
+            format!("{why}: this host has no IPv6"),
+            "an IPv4 address, or a name that has one",
+        );
+    }
+    let port = facts.endpoint.port();
+    Check::fail(why, format!("start the server, or open port {port} from this pod in the NetworkPolicy"))
 }

@@ -85,7 +85,7 @@ pub enum Says {
     RunIdPart,
     /// The number of the attempt, from 0 or from 1.
     AttemptFrom(u32),
-    /// The number of groups in the job, each with its own ranks.
+    /// The number of groups in the job, each with its own ranks; or their names.
     Groups,
     /// The index of this node's group.
     GroupIndex,
@@ -175,9 +175,14 @@ impl Platform {
                 self.has_variables(env) && master.is_some_and(|master| like.all(|part| master.contains(part)))
             }
             Kind::Maker(Maker::PyTorchJob) => {
-                let replica = ordinal(host)
-                    .is_some_and(|(name, _)| name.ends_with("-master") || name.ends_with("-worker"));
-                replica && env.in_kubernetes() && self.has_variables(env)
+                let of_role = |name: &'static str| ordinal(host)?.0.strip_suffix(name);
+                let Some(job) = of_role("-master").or_else(|| of_role("-worker")) else { return false };
+                // As on platforms that hide Kubernetes.
+                let names_its_master = || {
+                    let master = env.get("MASTER_ADDR").map(first_label);
+                    master.and_then(|master| master.strip_prefix(job)) == Some("-master-0")
+                };
+                self.has_variables(env) && (env.in_kubernetes() || names_its_master())
             }
             Kind::Maker(Maker::StatefulSet) => {
                 self.has_variables(env) || env.in_kubernetes() && is_numbered(env, host)

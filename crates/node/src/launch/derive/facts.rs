@@ -175,7 +175,10 @@ impl Derivation<'_> {
 
     /// Refuses a job of several groups, each with its own ranks.
     pub(crate) fn refuse_groups(&self) -> Result<(), LaunchError> {
-        let several = |value: &str| value == "true" || value.parse().is_ok_and(|groups: u32| groups > 1);
+        let are_two = |value: &str| value.starts_with('[') && hosts(value).is_some_and(|all| all.len() > 1);
+        let several = |value: &str| {
+            value == "true" || are_two(value) || value.parse().is_ok_and(|groups: u32| groups > 1)
+        };
         let later = |value: &str| value.parse().is_ok_and(|index: u32| index > 0);
         let found = said(self.env, Says::Groups).find(|(_, _, value)| several(value));
         let found = found.or_else(|| said(self.env, Says::GroupIndex).find(|(_, _, value)| later(value)));

@@ -39,7 +39,7 @@ fn summary(launch: &LaunchEnv) -> [String; 6] {
 #[test]
 fn each_platform_says_who_its_pods_are() {
     #[rustfmt::skip]
-    let rows: [(&str, Vars, [&str; 6]); 26] = [
+    let rows: [(&str, Vars, [&str; 6]); 27] = [
         // An Indexed Job whose pods were given torch's variables.
         ("train-2", &[K8S, ("JOB_COMPLETION_INDEX", "2"), ("NODE_RANK", "2"),
             ("MASTER_ADDR", "training-master-service"),
@@ -78,6 +78,10 @@ fn each_platform_says_who_its_pods_are() {
             ("WORLD_SIZE", "3"), ("RANK", "0"),
             ("PET_NPROC_PER_NODE", "8")],
             ["Kubeflow PyTorchJob (v1)", "0", "3", "8", "job-master-0:23456", "job"]),
+        // PAI-DLC: RANK and WORLD_SIZE count nodes, and nothing tells of Kubernetes.
+        ("dlc18-worker-7", &[("MASTER_ADDR", "dlc18-master-0"), ("MASTER_PORT", "23456"),
+            ("WORLD_SIZE", "16"), ("RANK", "8"), ("NPROC_PER_NODE", "8")],
+            ["Kubeflow PyTorchJob (v1)", "8", "16", "8", "dlc18-master-0:23456", "-"]),
         ("job-worker-2", &[K8S, ("PET_RDZV_BACKEND", "c10d"), ("PET_RDZV_ENDPOINT", "job-worker-0:23456"),
             ("PET_RDZV_ID", "job"), ("PET_NNODES", "1:3")],
             ["Kubeflow PyTorchJob (v1)", "2", "1:3", "-", "job-worker-0:23456", "job"]),

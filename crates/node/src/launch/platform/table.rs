@@ -188,6 +188,7 @@ pub(crate) const PLATFORMS: &[Platform] = &[
             ("SM_CURRENT_HOST", OwnHost),
             ("SM_NUM_GPUS", Gpus),
             ("SM_IS_HETERO", Groups),
+            ("SM_INSTANCE_GROUPS", Groups),
             ("TRAINING_JOB_NAME", RunId),
         ],
         source: "aws/sagemaker-training-toolkit, ENVIRONMENT_VARIABLES.md",
@@ -231,6 +232,27 @@ pub(crate) const PLATFORMS: &[Platform] = &[
         ..ROW
     },
     Platform {
+        id: "azure-batch",
+        name: "Azure Batch",
+        mark: &["AZ_BATCH_HOST_LIST", "AZ_BATCH_MASTER_NODE"],
+        says: &[("AZ_BATCH_HOST_LIST", Hosts), ("AZ_BATCH_JOB_ID", RunId)],
+        hints: &[(
+            Value::Endpoint,
+            "the port in AZ_BATCH_MASTER_NODE is Batch's own: set \
+             RALLYPOINT_ENDPOINT=\"${AZ_BATCH_MASTER_NODE%:*}:29500\"",
+        )],
+        source: "learn.microsoft.com: azure/batch, compute node environment variables",
+        ..ROW
+    },
+    Platform {
+        id: "tpu-slices",
+        name: "TPU slices",
+        mark: &["MEGASCALE_NUM_SLICES"],
+        says: &[("MEGASCALE_NUM_SLICES", Groups), ("MEGASCALE_SLICE_ID", GroupIndex)],
+        source: "docs.cloud.google.com: tpu/docs/multislice-introduction",
+        ..ROW
+    },
+    Platform {
         id: "lepton",
         name: "Lepton",
         mark: &["LEPTON_JOB_WORKER_INDEX", "LEPTON_JOB_NAME"],
@@ -240,6 +262,11 @@ pub(crate) const PLATFORMS: &[Platform] = &[
             ("LEPTON_JOB_NAME", RunId),
             ("LEPTON_RESOURCE_ACCELERATOR_NUM", Gpus),
         ],
+        hints: &[(
+            Value::Endpoint,
+            "Lepton names the first worker in two parts: set \
+             RALLYPOINT_ENDPOINT=\"$LEPTON_JOB_WORKER_PREFIX-0.$LEPTON_SUBDOMAIN:29500\"",
+        )],
         source: "docs.nvidia.com: dgx-cloud/lepton, batch jobs, environment variables",
         ..ROW
     },

@@ -363,6 +363,12 @@ fn groups_of_pods_that_count_for_themselves_do_not_get_one_rank_twice() {
     // An unknown operator: its master has the same number as worker 0.
     let unknown = launched("job-worker-0", &[K8S]).expect("nothing is wrong");
     assert_eq!(summary(&unknown)[1], "-");
+    let slices = [K8S, ("MEGASCALE_NUM_SLICES", "2"), ("TPU_WORKER_ID", "1"), ("JOB_COMPLETION_INDEX", "1")];
+    assert!(refused("w-1", &slices).contains("MEGASCALE_NUM_SLICES"));
+    let groups =
+        |groups| [("SM_HOSTS", "[\"a\", \"b\"]"), ("SM_CURRENT_HOST", "b"), ("SM_INSTANCE_GROUPS", groups)];
+    assert!(refused("b", &groups("[\"train\", \"data\"]")).contains("SM_INSTANCE_GROUPS"));
+    assert_eq!(summary(&launched("b", &groups("[\"train\"]")).expect("one group"))[1], "1");
 }
 
 #[test]
@@ -495,4 +501,7 @@ fn a_hint_calculates_with_variables_that_are_set() {
         ("LEPTON_RESOURCE_ACCELERATOR_NUM", "8"),
     ]);
     assert!(lepton.contains("=\"$LEPTON_RESOURCE_ACCELERATOR_NUM\""), "{lepton}");
+    let batch =
+        notes(&[("AZ_BATCH_HOST_LIST", "10.0.0.4,10.0.0.5"), ("AZ_BATCH_MASTER_NODE", "10.0.0.5:6000")]);
+    assert!(!batch.contains(":6000"), "{batch}");
 }
