@@ -1,6 +1,7 @@
 //! Clients that ask for one key again and again: they wait, although each of their requests is answered at
 //! once. Barriers are made like that which count arrivals, and whatever does not want to block.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use super::effects::{Effects, Observed, Polled};
@@ -21,6 +22,8 @@ pub(super) struct Asks {
     told: Option<Timestamp>,
     /// …and what it found then, until it was told that this has ended.
     open: Option<Polled>,
+    /// The slot that it added to last.
+    added: Option<SlotId>,
 }
 
 impl Asks {
@@ -45,20 +48,45 @@ impl Store {
 
     #[cold]
     fn reads_again(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
+        /// Of a longer value only the beginning and the length count.
+        const READ: usize = 256;
         let slot = self.keys.slot(id);
-        let number = slot.value().and_then(|text| parse_counter(text));
-        if let (Some(number), true) = (number, is_asked_for(slot.key())) {
-            let key = slot.key().into();
-            self.polls(conn, key, Polled::Is(number), Duration::ZERO, fx);
+        let (Some(value), key) = (slot.value(), slot.key()) else { return };
+        let found = match parse_counter(value) {
+            Some(number) if is_asked_for(key) => Polled::Is(number),
+            None if is_of_program(key) => {
+                let mut hasher = DefaultHasher::new();
+                (value.len(), value.get(..READ).unwrap_or(value)).hash(&mut hasher);
+                Polled::Same(hasher.finish())
+            }
+            _ => return,
+        };
+        let key = key.into();
+        self.polls(conn, key, found, Duration::ZERO, fx);
+    }
+
+    /// A client has added `delta` to a number that is `sum` now. Who takes back what it added, again and again
+    /// while others have added, too, tries to get a lock.
+    #[inline]
+    pub(super) fn adds(&mut self, conn: ConnId, id: SlotId, delta: i64, sum: i64, fx: &mut impl Effects) {
+        if delta == 0 {
+            return self.reads(conn, id, fx);
+        }
+        let Some(session) = self.session_mut(conn).filter(|_| fx.observes()) else { return };
+        let before = std::mem::replace(&mut session.asks.added, Some(id).filter(|_| delta > 0));
+        if delta == sum {
+            self.polls_no_more(conn, fx);
+        } else if delta < 0 && sum > 0 && before == Some(id) {
+            self.is_refused(conn, id, Polled::Shared, fx);
         }
     }
 
-    /// A client's compare-set was refused, as that of a lock that another has.
+    /// A client did not get what another has, such as a lock.
     #[cold]
-    pub(super) fn is_refused(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
+    pub(super) fn is_refused(&mut self, conn: ConnId, id: SlotId, found: Polled, fx: &mut impl Effects) {
         if is_asked_for(self.keys.slot(id).key()) && self.comes_again(conn, id, fx) {
             let key = self.keys.slot(id).key().into();
-            self.polls(conn, key, Polled::Held, Duration::ZERO, fx);
+            self.polls(conn, key, found, Duration::ZERO, fx);
         }
     }
 

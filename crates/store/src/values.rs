@@ -7,7 +7,7 @@ use super::keyspace::{Answer, Looked};
 use super::number::{decimal, parse_counter};
 use super::slot::SlotId;
 use super::stale::StaleKeys;
-use super::{Cleanup, Effects, Observed, Progress, Store};
+use super::{Cleanup, Effects, Observed, Polled, Progress, Store};
 use rallypoint_journal::grown;
 use rallypoint_protocol::addresses::read_gloo;
 use rallypoint_protocol::ids::{ConnId, Timestamp};
@@ -98,7 +98,7 @@ impl Store {
             Some(current) if current != expected => {
                 fx.reply(Reply::Value(current));
                 if let Some(id) = looked.id {
-                    self.is_refused(conn, id, fx);
+                    self.is_refused(conn, id, Polled::Held, fx);
                 }
                 return Ok(Progress::Done);
             }
@@ -188,9 +188,7 @@ impl Store {
         }
         fx.reply(Reply::Number(sum));
         self.write(conn, id, text, fx);
-        if delta == 0 {
-            self.reads(conn, id, fx);
-        }
+        self.adds(conn, id, delta, sum, fx);
         Ok(Progress::Done)
     }
 

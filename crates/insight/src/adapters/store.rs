@@ -207,6 +207,7 @@ impl Fold<'_> {
     fn joins_own_group(&mut self, conn: ConnId, key: &[u8], value: &[u8]) {
         /// So many connections are a job in full swing, and their walk costs.
         const MOST: usize = 4096;
+        let at = self.at;
         let Some((group, prefix, rank)) = own_member(key) else { return };
         let store = self.jobs.store(self.port);
         let Some(client) = store.clients.get(&conn) else { return };
@@ -219,7 +220,7 @@ impl Fold<'_> {
         });
         let first = first.map(|(first, _)| *first);
         if let Some(client) = self.client(conn) {
-            client.publishes(group, rank, value);
+            client.publishes(group, rank, value, at);
         }
         if let Some(first) = first {
             let claim = Claim::Member(format!("rank {rank} of the group below `{}`", ShownKey(prefix)));
@@ -299,7 +300,7 @@ impl Fold<'_> {
         }
         if let Some(group) = address.sub_group {
             if let Some(client) = self.client(conn) {
-                client.publishes(group, address.member, value);
+                client.publishes(group, address.member, value, at);
             }
             return self.went_on(conn);
         }

@@ -69,10 +69,10 @@ impl Client {
     }
 
     /// It published an address as a member of a group beside that of all ranks.
-    pub(crate) fn publishes(&mut self, group: &[u8], rank: u32, address: &[u8]) {
+    pub(crate) fn publishes(&mut self, group: &[u8], rank: u32, address: &[u8], at: Timestamp) {
         let GlooAddress { host, size, .. } = read_gloo(address);
         self.host = self.host.take().or(host);
-        self.published = Some(Published { group: group.into(), rank, size });
+        self.published = Some(Published { group: group.into(), rank, size, at });
     }
 
     /// It was seen to do this.
@@ -135,6 +135,7 @@ pub(crate) struct Published {
     pub(crate) rank: u32,
     /// How many members the group is to have.
     pub(crate) size: Option<u32>,
+    pub(crate) at: Timestamp,
 }
 
 /// Clients that gave up on one key at about the same time, and what was known of the key then.

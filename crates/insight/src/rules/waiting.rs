@@ -120,6 +120,7 @@ impl Graph<'_> {
                 Some((Some(key), finding.seen(waits)))
             })
             .chain(self.of_unknown_keys())
+            .chain(self.groups_that_differ())
             .chain(self.of_dropped_states())
             .chain(self.of_answered())
             .chain(self.hosts_of_no_run())

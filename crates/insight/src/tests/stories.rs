@@ -408,6 +408,7 @@ impl Stage for Lab {
                         }
                         "del" => self.apply(n, &Request::Delete { key: keys(n, rank)[0].as_bytes() }),
                         "add" => self.add(n, &keys(n, rank)[0], 1),
+                        "take" => self.add(n, &keys(n, rank)[0], -1),
                         "count" => self.add(n, &keys(n, rank)[0], 0),
                         "barrier" => self.barrier(n, &keys(n, rank)[0], i64::from(of())),
                         _ => panic!("not a step: {step}"),

@@ -110,6 +110,42 @@ fn who_tries_to_take_a_lock_again_and_again_is_told_until_it_has_it() {
 }
 
 #[test]
+fn who_adds_to_a_lock_and_takes_it_back_is_told_until_it_has_it() {
+    let (world, one, other) = two();
+    assert_eq!(other.add("lock", 1), 1);
+    for _ in 0..10 {
+        assert_eq!((one.add("lock", 1), one.add("lock", -1)), (2, 1));
+    }
+    assert_eq!(told(&world), ["lock Shared"]);
+    assert_eq!((other.add("lock", -1), one.add("lock", 1)), (0, 1));
+    assert_eq!(told(&world), ["ends None"]);
+    for _ in 0..10 {
+        assert_eq!((one.add("lock", -1), one.add("lock", 1)), (0, 1));
+    }
+    other.add("left", 50);
+    for left in 0..10 {
+        assert_eq!(one.add("left", -1), 49 - left);
+    }
+    assert!(told(&world).is_empty(), "who has it, and who counts down");
+}
+
+#[test]
+fn who_reads_a_text_again_and_again_is_told_with_what_tells_it_from_others() {
+    let (world, one, other) = two();
+    let mut seen = std::collections::BTreeSet::new();
+    for text in ["writing", "ready", "ready"] {
+        other.set("state", text);
+        world.pass(1);
+        for _ in 0..10 {
+            one.get("state");
+        }
+        seen.extend(told(&world));
+    }
+    assert_eq!(seen.len(), 2, "{seen:?}");
+    assert!(seen.iter().all(|told| told.starts_with("state Same(")), "{seen:?}");
+}
+
+#[test]
 fn who_looks_again_and_again_for_a_key_that_is_there_is_told_until_it_is_gone() {
     let (world, one, other) = two();
     other.set("lock", "other");

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use crate::facts::{Client, Meeting, Passed, Poll, RunKey, TrackedRun, Waiting, process};
 use crate::identity::processes::Graph;
 use crate::reason::{
-    Code, Finding, Names, Presence, RESET, SAME_GROUP, SLIP, Sighting, Waits, are, has, have_waited, if_some,
+    Code, Finding, Hold, Names, Presence, RESET, SAME_GROUP, SLIP, Sighting, Waits, are, has, have_waited,
+    if_some,
 };
 use crate::rules::waiting::{NOT_REACHED, in_group};
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
@@ -93,6 +94,32 @@ impl Graph<'_> {
         found
     }
 
+    /// Groups whose members are prepared for different numbers of them.
+    pub(crate) fn groups_that_differ(&self) -> Vec<(Option<RunKey>, Finding)> {
+        let found = self.published().iter().filter_map(|(group, members)| {
+            let mut sizes: BTreeMap<u32, BTreeSet<ConnId>> = BTreeMap::new();
+            members.iter().for_each(|(&conn, &size)| drop(sizes.entry(size).or_default().insert(conn)));
+            let known = members.keys().filter_map(|conn| self.store.clients.get(conn)?.published.as_ref());
+            let since = known.clone().map(|it| it.at).max().filter(|_| sizes.len() > 1)?;
+            let ranks: BTreeSet<u32> = known.map(|it| it.rank).collect();
+            // Else some were members before, and others have taken their places.
+            if ranks.len() < members.len() {
+                return None;
+            }
+            let differ = Names::of_some(&sizes, |(size, members)| {
+                format!("{} for {size}", Names::of_some(members, |conn| self.who(*conn)))
+            });
+            let about = ShownKey(group).to_string();
+            let text = format!(
+                "the members of the group below `{about}` are prepared for different sizes: {differ}"
+            );
+            let reason = Code::WorldSizesDiffer.says(text).hold(Hold::Soon).look_at(SAME_GROUP);
+            let run = self.store.clients.get(members.keys().next()?)?.run.clone();
+            Some((run, Finding::new(reason, about, since)))
+        });
+        found.collect()
+    }
+
     /// Whether keys show a job here: agents or ranks. Who meets without telling ranks is not known.
     fn has_job(&self) -> bool {
         let is_job = |run: &TrackedRun| {
@@ -174,13 +201,10 @@ impl Graph<'_> {
             let size = sizes.keys().next().copied().filter(|_| sizes.len() == 1);
             let group = if_some(size, |size| format!(" of {size}"));
             let what = format!("the address of rank {rank} of the group{group} below the prefix `{below}`");
-            let differ = Names::of_some(sizes.iter().filter(|_| size.is_none()), |(size, members)| {
-                format!("{} for {size}", Names::of_some(members, |conn| self.who(*conn)))
-            });
             let is_full = size.is_some_and(|size| who.count() >= size as usize);
             let text = format!("{who} {have} {waited} for {what}");
-            Code::Waiting.says(text).and("prepared for different sizes", &differ).look_at(match () {
-                () if is_beyond || is_full || !differ.is_empty() => SAME_GROUP,
+            Code::Waiting.says(text).look_at(match () {
+                () if is_beyond || is_full || sizes.len() > 1 => SAME_GROUP,
                 () if are_apart => SAME_PREFIX,
                 () => NOT_REACHED,
             })
@@ -210,6 +234,12 @@ impl Graph<'_> {
                     (format!("which is {number}"), Code::WaitingForKey.rule().look_at)
                 }
                 (None, Some(Polled::There)) => ("it is there".into(), LOCKED),
+                (None, Some(Polled::Same(_))) => {
+                    ("it has not changed".into(), Code::WaitingForKey.rule().look_at)
+                }
+                (None, Some(Polled::Shared)) => {
+                    ("what they add they take back, as others have added to it, too".into(), LOCKED)
+                }
                 (None, Some(Polled::Held)) => {
                     ("it holds another value than their compare_set expects".into(), LOCKED)
                 }
@@ -218,7 +248,7 @@ impl Graph<'_> {
             let is_slip = matches!(similar, Some(Similar::Slip(_))) && gone.is_none();
             let n = who.count();
             let text = match found {
-                Some(Polled::There | Polled::Held) => {
+                Some(Polled::There | Polled::Held | Polled::Same(_) | Polled::Shared) => {
                     format!(
                         "{who} {} asked for `{about}` again and again for up to {waited}: {absence}",
                         has(n)
