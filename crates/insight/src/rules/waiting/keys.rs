@@ -98,7 +98,9 @@ impl Graph<'_> {
     pub(crate) fn groups_that_differ(&self) -> Vec<(Option<RunKey>, Finding)> {
         let found = self.published().iter().filter_map(|(group, members)| {
             let mut sizes: BTreeMap<u32, BTreeSet<ConnId>> = BTreeMap::new();
-            members.iter().for_each(|(&conn, &size)| drop(sizes.entry(size).or_default().insert(conn)));
+            for (&conn, &size) in members {
+                sizes.entry(size).or_default().insert(conn);
+            }
             let known = members.keys().filter_map(|conn| self.store.clients.get(conn)?.published.as_ref());
             let since = known.clone().map(|it| it.at).max().filter(|_| sizes.len() > 1)?;
             let ranks: BTreeSet<u32> = known.map(|it| it.rank).collect();
