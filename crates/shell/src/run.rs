@@ -59,6 +59,8 @@ pub(super) struct Shell<'a> {
     exports: bool,
     pub(super) open: bool,
     pub(super) positional: Vec<Text>,
+    /// Whether there are no other positional parameters than these.
+    pub(super) are_all: bool,
     functions: HashMap<String, CompoundCommand>,
     /// Files that the script itself writes.
     written: HashMap<String, String>,
@@ -93,6 +95,7 @@ impl<'a> Shell<'a> {
             exports: false,
             open: surroundings.open,
             positional: positional.to_vec(),
+            are_all: false,
             functions: HashMap::new(),
             written: HashMap::new(),
             file: surroundings.file,
@@ -569,6 +572,7 @@ impl Shell<'_> {
                 return;
             }
             "set" => {
+                self.are_all &= !words.iter().any(|word| word.literal() == Some("--"));
                 let has = |sign: char| {
                     let mut flags =
                         words.iter().filter_map(Text::literal).filter(|word| word.starts_with(sign));
@@ -587,15 +591,19 @@ impl Shell<'_> {
                 self.has_others = false;
                 return;
             }
-            "shift" | "shopt" | "trap" | "ulimit" | "umask" | ":" => return,
+            "shift" => {
+                self.are_all = false;
+                return;
+            }
+            "shopt" | "trap" | "ulimit" | "umask" | ":" => return,
             _ => {}
         }
         if let Some(body) = self.functions.get(&first).cloned() {
             if self.depth < DEPTH {
                 self.depth = self.depth.saturating_add(1);
-                let before = std::mem::replace(&mut self.positional, words[1..].to_vec());
+                let before = self.with_arguments(&words[1..]);
                 self.compound(&body);
-                self.positional = before;
+                (self.positional, self.are_all) = before;
                 self.depth = self.depth.saturating_sub(1);
             }
             return;
@@ -661,13 +669,28 @@ impl Shell<'_> {
     /// Runs another script, which changes no variable here.
     fn call(&mut self, text: &str, what: &str, arguments: &[Text]) {
         let before = (Rc::clone(&self.variables), Rc::clone(&self.private), self.open, self.ended);
-        let positional = std::mem::replace(&mut self.positional, arguments.to_vec());
+        let positional = self.with_arguments(arguments);
         for name in Rc::clone(&self.private).iter() {
             self.set(name, Text::of(Part::Unset(name.clone())));
         }
         self.script(text, what);
         (self.variables, self.private, self.open, self.ended) = before;
-        self.positional = positional;
+        (self.positional, self.are_all) = positional;
+    }
+
+    /// Takes other positional parameters. A word that is all unknown may be several, or none.
+    fn with_arguments(&mut self, arguments: &[Text]) -> (Vec<Text>, bool) {
+        let is_any = |word: &Text| match word.parts() {
+            [Part::Unknown { written, .. }] => {
+                written.strip_prefix('$').is_some_and(|name| !name.starts_with(['(', '<']))
+            }
+            _ => false,
+        };
+        let are_all = !arguments.iter().any(is_any);
+        (
+            std::mem::replace(&mut self.positional, arguments.to_vec()),
+            std::mem::replace(&mut self.are_all, are_all),
+        )
     }
 }
 

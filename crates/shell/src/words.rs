@@ -210,11 +210,11 @@ impl Shell<'_> {
             Parameter::Positional(0) | Parameter::Special(SpecialParameter::ShellName) => {
                 Text::unknown(source, false)
             }
-            Parameter::Positional(n) => self
-                .positional
-                .get((*n as usize).saturating_sub(1))
-                .cloned()
-                .unwrap_or_else(|| Text::unknown(source, false)),
+            Parameter::Positional(n) => match self.positional.get((*n as usize).saturating_sub(1)) {
+                Some(text) => text.clone(),
+                None if self.are_all => Text::of(Part::Unset(n.to_string())),
+                None => Text::unknown(source, false),
+            },
             Parameter::Special(SpecialParameter::ProcessId) => Text::of(Part::Of(Source::Drawn)),
             Parameter::NamedWithIndex { name, index } => match self.variables.get(name) {
                 Some(items) => match index.trim().parse::<usize>().ok().and_then(|at| items.get(at)) {

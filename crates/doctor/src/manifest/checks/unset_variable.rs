@@ -6,8 +6,8 @@ use rallypoint_shell::Part;
 
 pub(super) const RULE: Rule = Rule {
     id: "unset-variable",
-    sees: "FAIL: a launch value uses `$(NAME)` or `$NAME`, and nothing sets it, or is a variable's name \
-           without `$`. WARN in a batch script, whose submitter may set it",
+    sees: "FAIL: a launch value uses `$(NAME)` or `$NAME` that nothing sets, or is a variable's name \
+           without `$`. WARN in a batch script, whose submitter may set it; `$3` of two arguments",
     examples: ["unset-variable.yaml", "good-job-static.yaml"],
     find: Find::Container(find),
 };
@@ -18,7 +18,23 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
     let is_read = |launch: &&Launch| container.trains() && !launch.by_rallypoint;
     let launches: Vec<Check> = container.launches.iter().filter(is_read).flat_map(of_launch).collect();
     let nowhere = container.launches.iter().filter(is_read).find_map(|it| set_nowhere(pods, container, it));
-    launches.into_iter().chain(nowhere).chain(left_as_written(pods, container)).collect()
+    let missing = missing_argument(pods, container).filter(|_| launches.is_empty());
+    launches.into_iter().chain(nowhere).chain(missing).chain(left_as_written(pods, container)).collect()
+}
+
+/// An argument that a command of a script needs, and that the call of the script does not have.
+fn missing_argument(pods: &Pods, container: &Container) -> Option<Check> {
+    let is_number = |name: &&str| name.parse::<u32>().is_ok();
+    let missing = |command: &Command| {
+        let name = command.words.iter().flat_map(Text::unset).find(is_number)?.to_owned();
+        Some((command.written().into_iter().take(2).collect::<Vec<_>>().join(" "), name))
+    };
+    let commands = container.commands.iter().filter(|command| !Container::is_small(command));
+    let (command, name) = commands.clone().find_map(missing)?;
+    let evidence =
+        format!("`{command} …` uses ${name}, and its script is called with fewer arguments: it is empty");
+    let remedy = format!("argument {name} in the call of the script");
+    Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))
 }
 
 /// A variable that a script only reads, and gets from no file either. Who starts one for no batch system may
@@ -188,6 +204,9 @@ fn left_as_written(pods: &Pods, container: &Container) -> Vec<Check> {
 
 fn remedy(pods: &Pods, name: &str) -> String {
     let facts = pods.facts();
+    if name.parse::<u32>().is_ok() {
+        return format!("argument {name} in the call of the script");
+    }
     if let Some(option) = name.strip_prefix("SLURM_").filter(|_| pods.are_tasks()) {
         return format!("#SBATCH --{}=…, which sets it", option.to_lowercase().replace('_', "-"));
     }
