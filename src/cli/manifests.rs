@@ -42,6 +42,7 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<(Files, Vec<Check>)> {
         let folders = folders_of(Path::new(file));
         let named = named_in(text, &["yaml", "yml", "py"]).into_iter();
         beside.extend(named.filter_map(|name| found_in(&folders, name)).take(MOST_NAMED));
+        beside.extend(definitions_of(text, &folders));
     }
     let texts = beside.iter().filter_map(|path| Some((path.display().to_string(), read(path).ok()?)));
     let beside: Files = texts.collect();
@@ -59,6 +60,23 @@ fn manifests_beside(file: &Path) -> BTreeSet<PathBuf> {
         found.pop_last();
     }
     found
+}
+
+/// The CustomResourceDefinitions of the kinds in a text, where an operator's repository has them.
+fn definitions_of(text: &str, folders: &[PathBuf]) -> Vec<PathBuf> {
+    const BELOW: [&str; 4] = ["config/crd/bases", "config/crd", "crds", "deploy/crds"];
+    let kinds: Vec<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("kind: "))
+        .map(|kind| kind.trim().to_lowercase())
+        .collect();
+    let all = folders.iter().flat_map(|folder| BELOW.map(|below| folder.join(below)));
+    let entries = all.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let is_of_kind = |path: &PathBuf| {
+        let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+        kinds.iter().any(|kind| name.contains(kind.as_str())) && is_short_file(path)
+    };
+    entries.map(|entry| entry.path()).filter(is_of_kind).take(MOST_NAMED).collect()
 }
 
 fn is_short_file(path: &Path) -> bool {
@@ -102,9 +120,17 @@ fn read_scripts_of(files: &mut Files) {
     }
 }
 
-/// Where a file of this name lies, if it does.
+/// Where a file of this name lies, if it does. The end of a path on another machine may be one here.
 fn found_in(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
-    folders.iter().map(|folder| folder.join(name)).find(|path| is_short_file(path))
+    let Some(mut rest) = name.strip_prefix('/') else {
+        return folders.iter().map(|folder| folder.join(name)).find(|path| is_short_file(path));
+    };
+    loop {
+        if let Some(found) = found_in(folders, rest) {
+            return Some(found);
+        }
+        (_, rest) = rest.split_once('/').filter(|(_, rest)| rest.contains('/'))?;
+    }
 }
 
 /// The files of these kinds that a text names: of `${DIR}/run.sh`, whose folder may be its own, the last
@@ -119,7 +145,7 @@ fn named_in<'t>(text: &'t str, endings: &[&str]) -> BTreeSet<&'t str> {
         Some((_, behind)) => behind.split_once('/').map_or("", |(_, rest)| rest),
         None => word,
     });
-    words.filter(|word| has_ending(Path::new(word), endings) && !word.starts_with('/')).collect()
+    words.filter(|word| has_ending(Path::new(word), endings)).collect()
 }
 
 /// Where a script may be started: its folder, and those above it in its repository.

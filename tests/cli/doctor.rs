@@ -465,7 +465,7 @@ fn a_script_and_a_service_that_lie_beside_a_manifest_are_known() {
         "job.yaml",
         "{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {completions: 2, parallelism: 2, \
          completionMode: Indexed, template: {spec: {restartPolicy: Never, containers: [{name: t, image: i, \
-         command: [bash, scripts/train.sh]}]}}}}",
+         command: [bash, /app/scripts/train.sh]}]}}}}",
     );
     let path = folder.path().join("job.yaml");
     let said = || {
@@ -480,6 +480,15 @@ fn a_script_and_a_service_that_lie_beside_a_manifest_are_known() {
     write("head.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: head}\nspec: {selector: {a: b}}\n");
     let beside = said();
     assert!(beside.contains("FAIL node-count") && !beside.contains("is no Service"), "{beside}");
+    write("job.yaml", "apiVersion: example.org/v1\nkind: Train\nmetadata: {name: t}\nspec: {nodes: 2}\n");
+    std::fs::create_dir_all(folder.path().join("config/crd/bases")).expect("a folder");
+    let definition = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: \
+                      trains.example.org}, spec: {group: example.org, names: {kind: Train}, versions: [{name: \
+                      v1, schema: {openAPIV3Schema: {properties: {spec: {required: [queue]}}}}}]}}";
+    assert!(said().contains("it was not looked at"));
+    write("config/crd/bases/example.org_trains.yaml", definition);
+    let defined = said();
+    assert!(defined.contains("`queue` is missing, which its CustomResourceDefinition requires"), "{defined}");
 }
 
 /// What a script hands to its launcher may lie beside it: a configuration, or the program.

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::objects;
+use super::objects::{self, Object};
 use serde_json::Value;
 
 pub(super) struct Beside {
     /// The names of their Services.
     pub(super) services: BTreeSet<String>,
+    /// Their CustomResourceDefinitions.
+    pub(super) definitions: Vec<Object>,
     /// Configurations of accelerate, by their paths.
     configurations: Vec<(String, Value)>,
     /// Programs in Python, by their paths.
@@ -19,12 +21,14 @@ impl Beside {
     pub(super) fn of(files: &[(String, String)]) -> Self {
         let (programs, manifests): (Vec<_>, Vec<_>) =
             files.iter().cloned().partition(|(file, _)| Path::new(file).extension() == Some("py".as_ref()));
-        let objects = objects::read(&manifests, &mut Vec::new()).into_iter();
-        let services = objects.filter(|it| it.kind == "Service").map(|service| service.name).collect();
+        let objects = objects::read(&manifests, &mut Vec::new());
+        let (services, others): (Vec<_>, Vec<_>) = objects.into_iter().partition(|it| it.kind == "Service");
+        let services = services.into_iter().map(|service| service.name).collect();
+        let definitions = others.into_iter().filter(|it| it.kind == "CustomResourceDefinition").collect();
         let configurations = files.iter().filter(|(_, text)| text.contains("compute_environment:"));
         let read = |(file, text): &(String, String)| Some((file.clone(), objects::parse(text).ok()?.0));
         let configurations = configurations.filter_map(read).collect();
-        Self { services, configurations, programs }
+        Self { services, definitions, configurations, programs }
     }
 
     /// The configuration at a path, as a script says it.

@@ -34,6 +34,8 @@ mod scripts;
 
 use std::rc::Rc;
 
+use serde_json::Value;
+
 use super::{Check, Location};
 use beside::Beside;
 use container::Container;
@@ -106,6 +108,23 @@ impl Manifests {
     fn service(&self, name: &str, pods: &Pods) -> Option<&Object> {
         self.of_kind("Service")
             .find(|service| service.name == name && service.shares_namespace(pods.namespace.as_deref()))
+    }
+
+    /// The schema of an object's kind, of a CustomResourceDefinition in these files or their repository.
+    fn definition(&self, object: &Object) -> Option<&Value> {
+        let (group, version) = object.api.split_once('/')?;
+        let all = self.of_kind("CustomResourceDefinition").chain(&self.beside.definitions);
+        let text = |value: &Value, at: &str| value.pointer(at).and_then(Value::as_str).map(str::to_owned);
+        let is_it = |it: &&Object| {
+            text(&it.value, "/spec/group").as_deref() == Some(group)
+                && text(&it.value, "/spec/names/kind").as_deref() == Some(&object.kind)
+        };
+        let versions = all.filter(is_it).flat_map(|it| objects::list(&it.value, "/spec/versions"));
+        let found = versions.filter(|it| text(it, "/name").as_deref() == Some(version));
+        // It is not known which of several releases is installed.
+        let mut schemas = found.filter_map(|it| it.pointer("/schema/openAPIV3Schema"));
+        let first = schemas.next()?;
+        schemas.all(|other| other == first).then_some(first)
     }
 
     /// Whether a file that was not given, in the folder of one that was, has the Service of this name.

@@ -4,9 +4,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::objects::{Object, is_placeholder};
+use super::objects::{Object, is_placeholder, list};
 use super::pods::Pods;
 use super::{Location, Manifests};
 use crate::Check;
@@ -58,9 +58,15 @@ pub(crate) fn rejected(manifests: &Manifests) -> Vec<Check> {
             found.extend(walk.found);
         };
         let others = [Maker::Unknown, Maker::Slurm, Maker::Ray];
-        match root(object) {
-            Some(part) => walk(&object.value, part, object.place("")),
-            None => pods()
+        match (root(object), manifests.definition(object)) {
+            (Some(part), _) => walk(&object.value, part, object.place("")),
+            (None, Some(schema)) => {
+                let mut walk =
+                    Walk { place: object.place(""), is_whole: !object.has_blanks, ..Walk::default() };
+                walk.defined(&object.value, schema, "");
+                found.extend(walk.found);
+            }
+            (None, None) => pods()
                 .filter(|pods| !pods.is_container && !others.contains(&pods.maker))
                 .for_each(|pods| walk(&pods.spec, "PodSpec", pods.at(""))),
         }
@@ -185,6 +191,66 @@ impl Walk {
             self.found.push(check.at(self.at(&format!("{at}.{first}"))));
         }
         self.way.pop();
+    }
+
+    /// Holds a value against the schema of a CustomResourceDefinition.
+    fn defined(&mut self, value: &Value, schema: &Value, at: &str) {
+        let says = |mark: &str| schema.get(mark) == Some(&Value::Bool(true));
+        let is_any = says("x-kubernetes-int-or-string") || says("x-kubernetes-embedded-resource");
+        if value.is_null() || is_any || value.as_str().is_some_and(is_placeholder) {
+            return;
+        }
+        let wants = schema.get("type").and_then(Value::as_str).unwrap_or_default();
+        let is_right = match wants {
+            "string" => value.is_string(),
+            "integer" => value.as_f64().is_some_and(|number| number.fract() == 0.0),
+            "number" => value.is_number(),
+            "boolean" => value.is_boolean(),
+            "array" => value.is_array(),
+            "object" => value.is_object(),
+            _ => true,
+        };
+        let among = schema.get("enum").and_then(Value::as_array);
+        let place = at.trim_start_matches('.');
+        if !is_right || among.is_some_and(|among| !among.contains(value)) {
+            let among = among.map_or_else(|| format!("of the type {wants}"), |all| json!(all).to_string());
+            let evidence = format!("`{place}` must be {among}, by its CustomResourceDefinition");
+            return self.wrong(Check::fail(evidence, "a value that it allows"), place);
+        }
+        for (n, item) in value.as_array().into_iter().flatten().enumerate() {
+            let items = schema.get("items").unwrap_or(&Value::Null);
+            self.defined(item, items, &format!("{at}[{n}]"));
+        }
+        let Some(map) = value.as_object() else { return };
+        let known = schema.get("properties").unwrap_or(&Value::Null);
+        let is_closed = known.is_object()
+            && !says("x-kubernetes-preserve-unknown-fields")
+            && schema.get("additionalProperties").is_none();
+        let is_of_all = |name: &str| at.is_empty() && matches!(name, "apiVersion" | "kind" | "metadata");
+        for (name, value) in map.iter().filter(|(name, _)| !is_of_all(name)) {
+            let place = format!("{at}.{name}");
+            match known.get(name) {
+                Some(schema) => self.defined(value, schema, &place),
+                None if is_closed => {
+                    let evidence = format!(
+                        "`{name}` is no field that its CustomResourceDefinition has: kubectl rejects it"
+                    );
+                    self.wrong(Check::fail(evidence, "take it out, or the name that stands there"), &place);
+                }
+                None => {}
+            }
+        }
+        let lacks = |name: &&str| {
+            map.get(*name).is_none_or(Value::is_null)
+                && known.get(*name).is_none_or(|it| it.get("default").is_none())
+        };
+        let needed = list(schema, "/required").iter().filter_map(Value::as_str).filter(lacks);
+        let needed: Vec<&str> = needed.filter(|_| self.is_whole).collect();
+        if !needed.is_empty() {
+            let names = needed.join("`, `");
+            let evidence = format!("`{names}` is missing, which its CustomResourceDefinition requires");
+            self.wrong(Check::fail(evidence, format!("{}: with its value", needed[0])), place);
+        }
     }
 
     /// Where a field belongs, or how it is spelled.

@@ -8,17 +8,18 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "api-rejects",
     sees: "FAIL: a `volumeMount` whose volume is not there, two containers or volumes with one name, GPUs \
-           in `requests` that `limits` do not have alike, more in `requests` than in `limits`, half a GPU; \
-           a Service with several ports and no names for them; a label with a blank or a `/` in its value; \
-           `apiVersion: v1` of a Job or RayCluster; an Indexed Job without `completions`; a StatefulSet \
-           with `restartPolicy: OnFailure`, a Job without; a Deployment whose selector is not for its pods; \
-           a PyTorchJob with two Masters, or without a container `pytorch`; a TrainJob that sets `PET_*`; \
-           an exported object with its `resourceVersion`; a `minAvailable` above the pods of a Volcano job; \
-           a RayJob with `ttlSecondsAfterFinished` and no `shutdownAfterJobFinishes`; by the published \
-           schemas: `value: 8` in `env` without quotes, a volume without a name, `imagePullPolicy: always`, \
-           `backoffLimit` in the spec of a PyTorchJob, `volumeMounts` in a TrainJob's `trainer`; capital \
-           letters or `_` in a name. WARN: a field or a version that a release has no more, such as \
-           `replicas` in a RayCluster's `headGroupSpec`, `kubeflow.org/v1beta1` of a PyTorchJob",
+           in `requests` that `limits` do not have alike, more in `requests` than in `limits`, half a \
+           GPU; a Service with several ports and no names for them; a label with a blank or a `/` in its \
+           value; `apiVersion: v1` of a Job or RayCluster; an Indexed Job without `completions`; a \
+           StatefulSet with `restartPolicy: OnFailure`, a Job without; a Deployment that does not select \
+           its pods; a PyTorchJob with two Masters, or without a container `pytorch`; a TrainJob that \
+           sets `PET_*`; an exported object with its `resourceVersion`; a `minAvailable` above the pods \
+           of a Volcano job; a RayJob with `ttlSecondsAfterFinished` and no `shutdownAfterJobFinishes`; \
+           by the published schemas: `value: 8` in `env` without quotes, a volume without a name, \
+           `imagePullPolicy: always`, `backoffLimit` in the spec of a PyTorchJob; capital letters or `_` \
+           in a name; what a CustomResourceDefinition in the repository forbids. WARN: a field or a \
+           version that a release has no more, such as `replicas` in a RayCluster's `headGroupSpec`, \
+           `kubeflow.org/v1beta1` of a PyTorchJob",
     examples: ["api-rejects.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = |pods: &Pods| {

@@ -1,5 +1,6 @@
 //! What an unknown maker gives to its pods (variables, names, an index) is not known either.
 
+use super::super::schemas;
 use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
@@ -16,8 +17,13 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         let group = api.split_once('/').map_or("", |(group, _)| group);
         let known = maker != Maker::Unknown;
         let of_other = maker.group().filter(|own| !group.is_empty() && *own != group);
+        let is_defined = manifests.definition(object).is_some();
         let what = match of_other {
-            Some(own) => format!("{kind} is known of {own}, not of {group}"),
+            Some(own) if is_defined => format!("{kind} is known of {own}, not of {group}"),
+            Some(own) => format!(
+                "{kind} is known of {own}: the API server refuses one of {group}, unless a \
+                 CustomResourceDefinition of that group is installed"
+            ),
             None if known => format!("{api} of the kind {kind} is not known"),
             None => format!("the kind {kind} is not known"),
         };
@@ -27,11 +33,22 @@ fn find(manifests: &Manifests) -> Vec<Check> {
                 format!("{what}; only its pod templates were looked at")
             }
             None if of_other.is_some() || !known && !object.has_no_pods() => {
-                format!("{what}; it was not looked at")
+                let how = if is_defined {
+                    "only held against its CustomResourceDefinition"
+                } else {
+                    "not looked at"
+                };
+                format!("{what}; it was {how}")
             }
             _ => return None,
         };
-        let remedy = "check by hand which variables, names and index it gives to its pods";
+        let right = schemas::versions(kind).next().filter(|_| of_other.is_some() && !is_defined);
+        let remedy = match right {
+            Some(right) => {
+                format!("apiVersion: {right}, if that is meant; or see that its operator is installed")
+            }
+            None => "check by hand which variables, names and index it gives to its pods".into(),
+        };
         Some(Check::warn(evidence, remedy).at(object.place("kind")))
     };
     manifests.objects.iter().filter_map(check).collect()
