@@ -243,7 +243,10 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         let read = start.as_ref().map_or_else(here, |start| on_nodes(start, 0));
         let by = start.as_ref().map(|start| start.by.to_owned());
         let is_srun = by.as_deref() == Some("srun");
-        if read.launches.is_empty() && (read.unread.is_empty() || !is_srun) {
+        // A program that runs once in a job of several nodes is alone, unless it starts others.
+        let is_alone = system.is_some() && start.is_none() && job.nodes > Some(1);
+        let is_lone = is_alone && read.launches.iter().all(|launch| launch.tool == Tool::Program);
+        if (read.launches.is_empty() || is_lone) && (read.unread.is_empty() || !is_srun) {
             others.extend(if is_srun { read.commands } else { vec![once(command)] });
             continue;
         }
@@ -285,7 +288,14 @@ fn by_hand(launch: &Launch) -> Option<u64> {
         matches!(told.text.source(), Some(Source::HostName | Source::PodIp)) || is_localhost(&told.text)
     };
     let is_told = launch.nodes.is_some() && launch.node_rank.is_some();
-    let several = || is_told && launch.host.as_ref().is_some_and(own);
+    let lacks_rank = || {
+        launch.nodes.is_some()
+            && launch.host.is_some()
+            && launch.tool == Tool::Torchrun
+            && launch.needs_rank()
+            && launch.node_rank.is_none()
+    };
+    let several = || is_told && launch.host.as_ref().is_some_and(own) || lacks_rank();
     launch.most_nodes().map(u64::from).or_else(|| several().then_some(2))
 }
 

@@ -126,8 +126,7 @@ fn missing(call: &Call<'_>) -> Option<Check> {
     // Nobody sets PET_NODE_RANK for a script, but perhaps who sets MASTER_ADDR for it. A program may read
     // Slurm's variables itself.
     let is_program = launch.tool == Tool::Program;
-    let is_given = || launch.host.as_ref().is_some_and(|told| told.text.literal().is_none());
-    let may_be_set = !pods.are_tasks() || pods.are_by_hand() && is_given();
+    let may_be_set = !pods.are_tasks() || pods.are_by_hand() && is_given(launch);
     if launch.command.open && (may_be_set || is_program) || !pods.are_several() {
         return None;
     }
@@ -150,13 +149,25 @@ fn missing(call: &Call<'_>) -> Option<Check> {
             let count = pods.count.unwrap_or(all);
             let is_known = pods.has_index() || matches!(pods.maker, Maker::Unknown | Maker::Slurm);
             let lacks = if is_known { String::new() } else { format!(", and {lacks}") };
-            format!(
-                "{count} pods use the static backend without --node-rank: each takes itself for node 0{lacks}"
-            )
+            let who = if pods.are_by_hand() { "all nodes".into() } else { format!("{count} pods") };
+            format!("{who} use the static backend without --node-rank: each takes itself for node 0{lacks}")
         }
     };
     let tell = if pods.are_by_hand() { Check::warn } else { Check::fail };
     is_missed.then(|| tell(evidence, remedy(call)))
+}
+
+/// Whether the environment of a script gives some of a launch: it is not known what else it gives.
+fn is_given(launch: &Launch) -> bool {
+    let is_of_environment = |part: &Part| match part {
+        Part::Unknown { written, .. } => {
+            let name = written.trim_start_matches(['$', '{']);
+            !name.starts_with(|c: char| c.is_ascii_digit())
+        }
+        part => !matches!(part, Part::Known(_)),
+    };
+    let told = [&launch.host, &launch.nodes].into_iter().flatten();
+    told.flat_map(|told| told.text.parts()).any(is_of_environment)
 }
 
 /// Whether a program whose rank nothing sets lacks one.

@@ -27,11 +27,28 @@ fn by_hand(manifests: &Manifests, object: &Object) -> Option<Check> {
     let mut pods = manifests.of_object(object.number).filter(|pods| pods.train()).peekable();
     let starts = pods.peek().is_some() && pods.all(|pods| pods.step.by.is_some());
     (!object.is_called() && batch_system(text).is_none() && !starts).then(|| {
-        let evidence = "nothing says who starts this script: it was only looked for what is wrong wherever \
-                        it runs";
+        let evidence = of_first_node(manifests, object).unwrap_or_else(|| {
+            "nothing says who starts this script: it was only looked for what is wrong wherever it runs"
+                .into()
+        });
         let remedy = "give the file that starts it as well; `rallypoint doctor -- CMD` on the node";
         Check::warn(evidence, remedy).at(object.place("-"))
     })
+}
+
+/// A script of one node that meets at itself: no copy of it is right for another node.
+fn of_first_node(manifests: &Manifests, object: &Object) -> Option<String> {
+    let mut calls =
+        manifests.calls().filter(|call| call.pods.object == object.number && call.is_of_one_node());
+    let (nodes, host) = calls.find_map(|call| {
+        let host = call.launch.host.as_ref().filter(|told| is_localhost(&told.text))?;
+        Some((call.launch.most_nodes().filter(|nodes| *nodes > 1)?, host))
+    })?;
+    Some(format!(
+        "this script starts one of {nodes} nodes, and `{}` ({}) leads no other there: theirs must name this \
+         host, and are not in these files",
+        host.text, host.by
+    ))
 }
 
 /// A launcher that stands in a batch script, and that no command is found to start: behind an `exit`, or a
