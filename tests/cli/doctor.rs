@@ -482,9 +482,9 @@ fn a_script_and_a_service_that_lie_beside_a_manifest_are_known() {
     assert!(beside.contains("FAIL node-count") && !beside.contains("is no Service"), "{beside}");
     write("job.yaml", "apiVersion: example.org/v1\nkind: Train\nmetadata: {name: t}\nspec: {nodes: 2}\n");
     std::fs::create_dir_all(folder.path().join("config/crd/bases")).expect("a folder");
-    let definition = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: \
-                      trains.example.org}, spec: {group: example.org, names: {kind: Train}, versions: [{name: \
-                      v1, schema: {openAPIV3Schema: {properties: {spec: {required: [queue]}}}}}]}}";
+    let definition = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {}, \
+                      spec: {group: example.org, names: {kind: Train}, versions: [{name: v1, schema: \
+                      {openAPIV3Schema: {properties: {spec: {required: [queue]}}}}}]}}";
     assert!(said().contains("it was not looked at"));
     write("config/crd/bases/example.org_trains.yaml", definition);
     let defined = said();

@@ -21,5 +21,7 @@ fn find(manifests: &Manifests, found: &[Check]) -> Vec<Check> {
              looked at"
         ),
     };
-    vec![Check::pass(format!("no known mistake in {} pod templates, {what}", manifests.pods.len()))]
+    let is_unread = manifests.calls().any(|call| call.launch.is_configured);
+    let but = if is_unread { ", nor its launcher's configuration, which is not in these files" } else { "" };
+    vec![Check::pass(format!("no known mistake in {} pod templates, {what}{but}", manifests.pods.len()))]
 }
