@@ -23,7 +23,7 @@ pub(crate) use self::presence::{
 pub use self::rules::{Code, RULES, Rule};
 pub(crate) use self::rules::{Hold, RESET};
 pub(crate) use self::words::{
-    CLOSED, ENDED, OTHER_PORT, SAME_GROUP, SAME_GROUPS, SLIP, all, are, clients, ended_first, has,
+    CLOSED, ENDED, ONE_JOB, OTHER_PORT, SAME_GROUP, SAME_GROUPS, SLIP, all, are, clients, ended_first, has,
     have_waited, if_any, if_some, in_a_loop, says_who, waits_since,
 };
 use crate::epoch::Epoch;
@@ -41,10 +41,6 @@ pub(crate) struct Reason {
     pub(crate) text: String,
     /// It belongs to a run's ordinary course, and is the end of a sentence that begins with the run.
     is_predicate: bool,
-    /// What is waited for, if nothing else is known of it.
-    pub(crate) plain: Option<Place>,
-    /// A node is waited for that was never seen: another run may have it.
-    pub(crate) lacks_node: bool,
     /// How many have ended, where that is a part of what is said: when more do, it is said again.
     pub(crate) ended: usize,
     /// A healthy run is told without it.
@@ -86,8 +82,6 @@ impl Code {
             look_at,
             text: text.into(),
             is_predicate: false,
-            plain: None,
-            lacks_node: false,
             ended: 0,
             is_detail: false,
             tally: None,
@@ -204,12 +198,10 @@ impl Reason {
         Self { facts: Facts { candidates, ..told.facts }, ..told }
     }
 
-    /// Other runs have what it lacks.
-    pub(crate) fn add_apart(&mut self, title: &str, apart: &Names) {
-        if !apart.is_empty() {
-            self.text += &words::if_any(&format!("; {title}: "), apart);
-            self.look_at = words::ONE_JOB;
-        }
+    /// What was seen of the node for which others wait.
+    pub(crate) fn node_awaited(&self) -> Option<&Sighting> {
+        let missing = self.facts.missing.first().filter(|missing| missing.what == Place::Node);
+        missing.filter(|_| self.code == Code::Waiting).map(|missing| &missing.seen)
     }
 
     /// Whether it is a wait: reported only when it has lasted, and again with growing pauses.

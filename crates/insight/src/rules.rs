@@ -28,10 +28,12 @@ use rallypoint_protocol::ids::{ConnId, Timestamp};
 /// they asked for something last.
 pub(crate) fn holds(jobs: &Jobs, now: Timestamp) -> (Vec<Held>, Vec<(u16, Vec<ConnId>)>) {
     let mut held = contradictions::two_backends(jobs);
+    held.extend(contradictions::halves(jobs));
+    let gathering = gate::gathering(&jobs.plans);
     for (key, run) in jobs.runs.iter().filter(|(_, run)| run.goes_on()) {
         let plan = jobs.plan(key);
         let of_run = of_run(run, &plan, &jobs.links, now).into_iter();
-        let found = of_run.chain(gate::of_gate(run, &plan, &jobs.links, now));
+        let found = of_run.chain(gate::of_gate(run, &plan, &gathering, &jobs.links, now));
         held.extend(found.map(|finding| Held { store: key.port(), run: Some(key.clone()), finding }));
     }
     let away = links::away(&jobs.links, |clients| who_is(jobs, clients), now).into_iter();

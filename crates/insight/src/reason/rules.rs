@@ -153,7 +153,6 @@ rules! {
          port, jobs (--rdzv-endpoint, MASTER_PORT) that of a store; TLS another server";
     UnreadableState "unreadable_state" Warning AtOnce
         "the job is not harmed; who has joined cannot be shown. Does another program use this key?";
-    NoStore "no_store" Warning AtOnce "";
 }
 
 pub(crate) const RESET: &str = "restart all processes of the job together: what was written before the reset \

@@ -1,14 +1,17 @@
 //! What contradicts itself: each is a mistake that somebody made and can mend.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::facts::{Claim, Clash, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, World};
 use crate::jobs::Jobs;
-use crate::reason::{Code, Evidence, Finding, Names, Place, Reason, SAME_GROUP, SAME_GROUPS, are};
+use crate::reason::{
+    Code, Evidence, Finding, Hold, Names, ONE_JOB, Place, Reason, SAME_GROUP, SAME_GROUPS, are,
+};
 use crate::rules::Held;
 use rallypoint_api::{RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Timestamp, counted};
+use rallypoint_store::is_slip;
 
 /// c10d: nodes came to a round that had as many nodes as another, which came last, asks for.
 pub(crate) fn other_number(newcomers: &Names, other: &str, group: u32, wrote: &Evidence) -> Finding {
@@ -55,14 +58,6 @@ pub(crate) fn world_sizes(world: &World, now: Timestamp) -> Option<Finding> {
     );
     let reason = Code::WorldSizesDiffer.says(text).held(&ranks);
     Some(Finding::new(reason, "", now).seen([wrote, other_wrote]))
-}
-
-/// How the processes of a run contradict each other: two claim one place, or they count on other numbers.
-pub(crate) fn of_run(run: &TrackedRun) -> Option<Code> {
-    let (world, has_rival) = (&run.world, run.those(Membership::Rival).next().is_some());
-    let is_twice = has_rival || !world.claimed_twice.is_empty();
-    let differs = world.differ.then_some(Code::WorldSizesDiffer);
-    if is_twice { Some(Code::DuplicateRank) } else { differs }
 }
 
 /// Live processes claim one place. `others`: more such places, each with the processes that claim it.
@@ -216,6 +211,47 @@ pub(crate) fn two_backends(jobs: &Jobs) -> Vec<Held> {
         Some(held.collect::<Vec<_>>())
     });
     found.flatten().collect()
+}
+
+/// Runs that gather in one store under ids that differ by a slip, or in one store or under one id and would
+/// make no more than one together, may be one job.
+pub(crate) fn halves(jobs: &Jobs) -> Vec<Held> {
+    /// Each is compared with each other.
+    const MOST_COMPARED: usize = 256;
+    let gathers = |run: &&TrackedRun| run.state == RunState::Joining && run.joined() > 0;
+    let gathering: Vec<_> = jobs.runs.values().filter(gathers).take(MOST_COMPARED).collect();
+    let found = gathering.iter().filter_map(|run| {
+        let others = gathering.iter().filter(|other| other.key != run.key && may_be_one(jobs, run, other));
+        let others = Names::of(others.map(|other| {
+            let there = other.participants().filter(|node| node.is_there()).map(|node| node.name.clone());
+            let port = other.key.port().filter(|port| run.key.port() != Some(*port));
+            let port = port.map_or_else(String::new, |port| format!(" on port {port}"));
+            format!("run {}{port} ({})", jobs.name(&other.key), Names::of(there))
+        }));
+        let since = run.round.started.filter(|_| !others.is_empty())?.max(run.known_since);
+        let reason = Code::TwoJobs
+            .says(format!("not complete, and may be one job with {others}"))
+            .severe(Severity::Warning)
+            .hold(Hold::Lasting)
+            .look_at(ONE_JOB);
+        let finding = Finding::of_round(reason, run.round.number, since);
+        Some(Held { store: run.store(), run: Some(run.key.clone()), finding })
+    });
+    found.collect()
+}
+
+/// Whether two runs that gather may be one job. How many nodes there are may be known of one only.
+fn may_be_one(jobs: &Jobs, one: &TrackedRun, other: &TrackedRun) -> bool {
+    let ids = one.key.id().zip(other.key.id());
+    let is_one_store = one.key.port() == other.key.port();
+    let is_near = ids.is_some_and(|(one, other)| is_slip(one.as_bytes(), other.as_bytes()));
+    let expected = [one, other].into_iter().filter_map(|run| run.expected(&jobs.plan(&run.key)));
+    let sizes: BTreeSet<u32> = expected.map(|expected| expected.min).collect();
+    let together = one.joined().saturating_add(other.joined());
+    let fit = sizes.len() < 2 && sizes.iter().all(|size| together <= *size);
+    let are_of_kind = one.kind == other.kind && one.round.roles.is_disjoint(&other.round.roles);
+    let is_one_id = ids.is_some_and(|(one, other)| one == other);
+    is_one_store && is_near || (is_one_store || is_one_id) && are_of_kind && fit
 }
 
 /// Two agents' runs in one store are two jobs when both have been there this long.

@@ -1,16 +1,28 @@
 //! What the gate shows of the pods that announced themselves, whether their run has traffic or not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use crate::facts::{Links, Plan, TrackedRun, turned_away};
-use crate::reason::{Code, Finding, GONE, Names, Place, Presence, Reason, Sighting, if_some};
+use crate::facts::{Links, Plan, Plans, TrackedRun, turned_away};
+use crate::reason::{Code, Finding, GONE, Names, ONE_JOB, Place, Presence, Reason, Sighting, if_some};
 use crate::rules::contradictions::claimed;
 use rallypoint_api::{RunKind, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState, Missing, TurnedAway};
 
-/// What the gate shows, whether the run has traffic or not.
-pub(crate) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
+/// The pods at gates that gather, each with its run.
+pub(crate) fn gathering(plans: &Plans) -> HashMap<&str, &str> {
+    let gates = plans.gates().filter(|(_, gate)| gate.state == GateState::Gathers);
+    gates.flat_map(|(run, gate)| gate.pods.iter().map(move |pod| (pod.pod.as_str(), run))).collect()
+}
+
+/// What the gate shows, whether the run has traffic or not. `gathering`: the pods at all gates.
+pub(crate) fn of_gate(
+    run: &TrackedRun,
+    plan: &Plan,
+    gathering: &HashMap<&str, &str>,
+    links: &Links,
+    now: Timestamp,
+) -> Vec<Finding> {
     let Some(gate) = plan.gate() else { return Vec::new() };
     let mut held = Vec::new();
     let since = run.first_seen.max(gate.since);
@@ -44,7 +56,7 @@ pub(crate) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
     }
     match gate.state {
         GateState::Open { since } => hold(String::new(), pods_idle(gate, plan, links, since, now), since),
-        GateState::Gathers => hold(String::new(), pods_missing(gate, now), gate.since),
+        GateState::Gathers => hold(String::new(), pods_missing(gate, gathering, now), gate.since),
         GateState::OpenBefore => {}
     }
     held
@@ -84,7 +96,7 @@ fn pods_idle(gate: &GateSnapshot, plan: &Plan, links: &Links, opened: Timestamp,
 }
 
 /// Pods have not announced themselves, and those that have are held back.
-fn pods_missing(gate: &GateSnapshot, now: Timestamp) -> Reason {
+fn pods_missing(gate: &GateSnapshot, gathering: &HashMap<&str, &str>, now: Timestamp) -> Reason {
     let waited = Elapsed(now.since(gate.since));
     let (announced, expected) = (count(gate.pods.len()), gate.nodes.min);
     // One that was turned away with the rank of another may be the one that is missing.
@@ -98,7 +110,13 @@ fn pods_missing(gate: &GateSnapshot, now: Timestamp) -> Reason {
     let refused = Names::of(refused);
     let in_a_loop = Names::of_some(&gate.in_a_loop, |(pod, times)| format!("pod {pod} ({times} times)"));
     let gone = missing.iter().filter(|(_, seen)| seen.presence != Presence::NeverSeen).count();
+    let elsewhere = gate.missing.iter().filter_map(|missing| {
+        let pod = missing.pod.as_deref()?;
+        Some(format!("pod {pod} for run {}", gathering.get(pod)?))
+    });
+    let elsewhere = Names::of(elsewhere);
     let look_at = match () {
+        () if !elsewhere.is_empty() => ONE_JOB,
         () if !refused.is_empty() => {
             "start the pods that were turned away with the number of nodes that the others have, each with \
              its own rank: one of them may be missing as another"
@@ -114,6 +132,7 @@ fn pods_missing(gate: &GateSnapshot, now: Timestamp) -> Reason {
         .lacks_each(Place::Pod, missing)
         .and("turned away", &refused)
         .and("come and gone again and again", &in_a_loop)
+        .and("announced for another run", &elsewhere)
 }
 
 fn of_missing(missing: &Missing) -> Sighting {

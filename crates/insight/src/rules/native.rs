@@ -29,7 +29,7 @@ fn rule_of(Fact { what, signs, .. }: &Fact) -> (Code, Severity, Option<Tally>) {
         What::Broken { why: Why::Lost, .. } => (Code::Lost, Error, deaths),
         What::Broken { why: Why::Left, .. } => (Code::Lost, Warning, None),
         What::Broken { why: Why::Newcomers | Why::Resized { .. }, .. } => (Code::RoundOver, Info, None),
-        What::Broken { .. } => (Code::RoundOver, Warning, None),
+        What::Broken { .. } | What::NoStore(_) => (Code::RoundOver, Warning, None),
         What::Gone { .. } if first == Some(Did::Failed) => (Code::RunClosed, Warning, None),
         What::Gone { .. } if first == Some(Did::NotBack) => (Code::NotBack, Warning, deaths),
         What::Gone { .. } => (Code::Lost, Error, deaths),
@@ -40,7 +40,6 @@ fn rule_of(Fact { what, signs, .. }: &Fact) -> (Code, Severity, Option<Tally>) {
         What::Closed(_) => (Code::RunClosed, Info, Some(Tally::Closed)),
         What::Finished { .. } => (Code::RunFinished, Info, None),
         What::MixedReleases(_) => (Code::TorchVersionsDiffer, Warning, None),
-        What::NoStore(_) => (Code::NoStore, Warning, None),
     }
 }
 
@@ -54,7 +53,7 @@ impl Finding {
         if let Some(survivors) = survivors {
             let look_at = "look at its log: a process that is started in its place is taken in";
             told = code.says(survivors).severe(Severity::Warning).look_at(look_at);
-        } else if severity == Severity::Info {
+        } else if severity == Severity::Info || matches!(fact.what, What::NoStore(_)) {
             told = told.look_at("");
         }
         // The others begin with the name of a node.

@@ -118,10 +118,6 @@ impl Graph<'_> {
             .lacks(UNTOLD, Place::Process, &ended, Presence::Closed)
             .and("in another store", &elsewhere)
             .then(&format!("; {waiting} for {}", asked.what));
-        let mut reason =
-            if let Some(of) = of { reason.joined(Place::Rank, of.joined(), of.size) } else { reason };
-        reason.plain = is_plain.then_some(place);
-        reason.lacks_node = is_node && seen.presence == Presence::NeverSeen;
-        Some(reason)
+        Some(if let Some(of) = of { reason.joined(Place::Rank, of.joined(), of.size) } else { reason })
     }
 }

@@ -79,7 +79,7 @@ tells world_sizes_differ: rank 0, rank 1, rank 2, rank 3
 = env: who waits as another has a smaller WORLD_SIZE has the remedy for that
 rank 0,1 of 4; rank 2,3 of 5; await 2,3 4
 tells waiting: rank 4
-says waiting for rank 4 | with the same WORLD_SIZE
+says disagree on the world size | with the same WORLD_SIZE
 = env: ranks give up where two have not come
 gather 0,3 of 4; pass 2
 for 0,3: cancel %; leave %

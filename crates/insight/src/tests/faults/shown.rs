@@ -26,7 +26,6 @@ fn what_keeps_nodes_apart_is_said_before_who_is_missing() {
     lab.play("static 0 of 2; static 1:0 of 2; pass 8");
     let [duplicate, missing, ..] = &lab.run("job").explanations[..] else { panic!("{:?}", lab.said) };
     assert_eq!([&*duplicate.code, &*missing.code], ["duplicate_rank", "nodes_missing"]);
-    assert_eq!(duplicate.remedy, missing.remedy);
 }
 
 #[test]

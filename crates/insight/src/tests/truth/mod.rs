@@ -34,7 +34,7 @@ const FACT: f64 = 5.0;
 /// How often those who look at the store do so.
 const STEP: f64 = 0.5;
 /// What no schedule here plays.
-const IMPOSSIBLE: [&str; 8] = [
+const IMPOSSIBLE: [&str; 7] = [
     "link_away",
     "pods_missing",
     "pods_idle",
@@ -42,7 +42,6 @@ const IMPOSSIBLE: [&str; 8] = [
     "torch_versions_differ",
     "unreadable_state",
     "wrong_port",
-    "no_store",
 ];
 
 /// Some processes with what happens to them, and what is true of them.
