@@ -18,13 +18,13 @@ use serde_json::{Value, json};
 pub(crate) use self::evidence::{Evidence, Finding};
 pub(crate) use self::names::Names;
 pub(crate) use self::presence::{
-    AGENT, ANNOUNCED, But, CUT_OFF, FROZEN, GONE, NODE, Place, Presence, SAME_WORLD_SIZE, Sighting, Waits,
+    ANNOUNCED, But, GONE, NODE, Place, Presence, SAME_WORLD_SIZE, Sighting, Waits,
 };
 pub use self::rules::{Code, RULES, Rule};
 pub(crate) use self::rules::{Hold, RESET};
 pub(crate) use self::words::{
-    CLOSED, ENDED, ONE_JOB, OTHER_PORT, SAME_GROUP, SAME_GROUPS, SLIP, all, are, clients, ended_first, has,
-    have_waited, if_any, if_some, in_a_loop, says_who, waits_since,
+    CLOSED, ENDED, ONE_JOB, OTHER_PORT, SAME_GROUPS, SLIP, all, are, clients, ended_first, has, have_waited,
+    if_any, if_some, in_a_loop, says_who, waits_since,
 };
 use crate::epoch::Epoch;
 use crate::totals::Tally;

@@ -25,10 +25,11 @@ const fn look_at(presence: Presence, place: Place) -> &'static str {
              taken different ways?"
         }
         (Presence::Connected | Presence::Unknown, _) => AGENT,
-        (Presence::Silent | Presence::TakenOut, _) => FROZEN,
         (Presence::Away, _) => AWAY,
-        (Presence::Unreachable, _) => CUT_OFF,
-        (Presence::Closed | Presence::Left, _) => GONE,
+        (
+            Presence::Silent | Presence::TakenOut | Presence::Unreachable | Presence::Closed | Presence::Left,
+            _,
+        ) => GONE,
         (Presence::Finished, _) => DONE,
         (Presence::NotBack, _) => NOT_BACK,
         (Presence::NotAgain, _) => NOT_AGAIN,
@@ -119,18 +120,15 @@ pub(crate) const ANNOUNCED: &str = "look at the log of each pod that announced i
                                     look-up)?";
 pub(crate) const AWAY: &str = "look whether that pod still runs, at the network between it and this server, \
                                and at the log of its relay; its clients go on when the link is back";
-pub(crate) const FROZEN: &str = "look at that node: is it frozen, overloaded, or cut off from this server? \
-                                 What waits for it does so until its time-out; if it does not come back, \
-                                 restart all together";
 /// A node that is connected and does not join.
 pub(crate) const AGENT: &str = "look at that node's agent and its log: is it stopped, overloaded, or cut off \
                                 from this server (--store-ports)?";
 pub(crate) const DONE: &str = "what has come again meets nobody of those that are done: restart all of the \
                                job together, if it is to go on";
-pub(crate) const CUT_OFF: &str = "look at its log, its host and the network: was it killed, frozen, or cut \
-                                  off? If the others do not go on by themselves, restart all together";
-pub(crate) const GONE: &str = "look at its log and events: did it fail, was it killed or stopped? If the \
-                               others do not go on by themselves, restart all together";
+/// Who is gone, or is not heard from: why is not seen here.
+pub(crate) const GONE: &str = "look at its log, its events, its host and the network: did it fail, was it \
+                               killed, stopped, frozen or cut off? If the others do not go on by \
+                               themselves, restart all together";
 pub(crate) const NOT_BACK: &str = "those who had met before the restart and go on do not come again: restart \
                                    all processes of the job together; else look whether that one has \
                                    started, and reaches this server";

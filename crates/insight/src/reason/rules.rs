@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::reason::presence::{AWAY, FROZEN, GONE, MISSING_NODE, MISSING_POD, SAME_WORLD_SIZE};
+use crate::reason::presence::{AWAY, GONE, MISSING_NODE, MISSING_POD, SAME_WORLD_SIZE};
 use rallypoint_api::Severity;
 
 /// One kind of explanation.
@@ -86,7 +86,7 @@ rules! {
         "to see their ranks, and to be free of rank 0's host, let the workers meet here: \
          docs/launch-modes.md";
     Lost "lost" Error AtOnce GONE;
-    NodeSilent "node_silent" Warning Lasted FROZEN;
+    NodeSilent "node_silent" Warning Lasted GONE;
     NotBack "not_back" Warning AtOnce
         "without a relay (rallypoint run) no process connects again, and each fails at its next request: \
          look at its log, and start all processes of the job again, unless they go on";

@@ -23,11 +23,9 @@ pub(crate) const SLIP: &str =
 /// What to do where somebody came to a run that is closed.
 pub(crate) const CLOSED: &str = "nothing, if the job is done; else start all nodes again with another \
                                  --rdzv-id (--run-id), or 10 s after the last of the old ones has ended";
-pub(crate) const SAME_GROUPS: &str =
-    "let all ranks make the same groups, as many, in the same order, and below the same prefix";
-/// Processes that told no rank of a job made a group twice, or with different numbers.
-pub(crate) const SAME_GROUP: &str = "let all members make that group with one world size, and each with a \
-                                     rank of its own; a second job needs its own store, or its own prefix";
+pub(crate) const SAME_GROUPS: &str = "let all make the same groups, as many, in the same order, below the \
+                                      same prefix, with one world size, and each with a rank of its own; a \
+                                      second job needs its own store, or its own prefix";
 /// `3 processes have waited up to`: the time is that of the first, and the others may have come later.
 pub(crate) fn clients(n: usize) -> String {
     format!("{} {}", counted(n, "process", "processes"), have_waited(n))

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use crate::facts::{Claim, Clash, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, World};
 use crate::jobs::Jobs;
-use crate::reason::{
-    Code, Evidence, Finding, Hold, Names, ONE_JOB, Place, Reason, SAME_GROUP, SAME_GROUPS, are,
-};
+use crate::reason::{Code, Evidence, Finding, Hold, Names, ONE_JOB, Place, Reason, SAME_GROUPS, are};
 use crate::rules::Held;
 use rallypoint_api::{RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Timestamp, counted};
@@ -92,9 +90,7 @@ pub(crate) fn clashes(jobs: &Jobs, port: u16, mut clashes: Vec<Clash>) -> Vec<He
         for (claim, conn, name) in clashes.chain(claims(jobs, port, first)) {
             who.entry(claim).or_default().entry(conn).or_insert(name);
         }
-        let has_rank = |conn| clients.and_then(|all| all.get(conn)).is_some_and(|it| it.rank.is_some());
-        let are_ranks = first.conns.iter().any(has_rank);
-        let finding = duplicates(first, who, are_ranks, are_alone(jobs, first));
+        let finding = duplicates(first, who, are_alone(jobs, first));
         Some(Held { store: Some(port), run: first.run.clone(), finding })
     });
     found.collect()
@@ -135,7 +131,6 @@ fn live(clashes: &[Clash], is_there: impl Fn(&ConnId) -> bool) -> impl Iterator<
 fn duplicates(
     first: &Clash,
     mut known: BTreeMap<Claim, BTreeMap<ConnId, String>>,
-    are_ranks: bool,
     are_alone: bool,
 ) -> Finding {
     let about = match &first.claim {
@@ -149,7 +144,7 @@ fn duplicates(
     // What a program makes without `init_process_group` has a URL for a name.
     let is_of_group = matches!(&first.claim, Claim::Member(member) if !member.contains("://"));
     let reason = match () {
-        () if is_of_group => reason.look_at(if are_ranks { SAME_GROUPS } else { SAME_GROUP }),
+        () if is_of_group => reason.look_at(SAME_GROUPS),
         () if matches!(first.claim, Claim::NodeId(_)) => reason.look_at(
             "torchrun makes that id of host name and process id, and takes both for one node: give each host \
              (container) a name of its own, or each agent its --local-addr, and restart them",

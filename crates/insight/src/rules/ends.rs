@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::facts::{Ended, Links, Plan, TrackedNode, TrackedRun, missing};
 use crate::reason::{
-    CLOSED, Code, Evidence, FROZEN, Finding, GONE, Names, Place, Presence, Reason, Sighting, if_any, if_some,
+    CLOSED, Code, Evidence, Finding, GONE, Names, Place, Presence, Reason, Sighting, if_any, if_some,
 };
 use crate::totals::Tally;
 use rallypoint_api::{Expected, RunKind, RunState, Seen, Severity};
@@ -207,7 +207,6 @@ pub(crate) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
     let up_to = if arrived > 1 { "up to " } else { "" };
     // What had arrived before a restart of the server may not be counted.
     let nobody_lacks = absent.is_empty() && !run.misses_exits() && nodes.is_none_or(|nodes| arrived >= nodes);
-    let has_ended = |(_, seen): &(_, Sighting)| seen.presence == Presence::Closed;
     let is_well = |seen: &Sighting| matches!(seen.presence, Presence::Connected | Presence::NotBack);
     let are_well = absent.iter().all(|(_, seen)| is_well(seen));
     let has_arrived = |node: &&TrackedNode| node.conn.is_some_and(|conn| round.exit.contains(&conn));
@@ -222,8 +221,7 @@ pub(crate) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
         .severe(if is_note { Severity::Info } else { Severity::Warning })
         .joined(Place::Node, arrived, nodes)
         .lacks_each(Place::Node, absent.iter().map(|(node, seen)| (node.label(), seen.clone())))
-        .when(!are_well, |reason| reason.look_at(FROZEN))
-        .when(nobody_waits || absent.iter().any(has_ended), |reason| reason.look_at(GONE))
+        .when(nobody_waits || !are_well, |reason| reason.look_at(GONE))
         .when(nobody_lacks, |reason| {
             reason.then("; no other node is known").look_at(
                 "one of them counts on more nodes than have come: start every node with the same --nnodes; \

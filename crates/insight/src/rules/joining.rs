@@ -2,8 +2,8 @@
 
 use crate::facts::{Links, Membership, Plan, TrackedNode, TrackedRun, missing};
 use crate::reason::{
-    AGENT, ANNOUNCED, Code, Finding, GONE, Hold, Names, Place, Presence, Reason, Sighting, are, have_waited,
-    if_any, says_who, waits_since,
+    Code, Finding, Hold, Names, Place, Presence, Reason, Sighting, are, have_waited, if_any, says_who,
+    waits_since,
 };
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
@@ -47,12 +47,6 @@ pub(crate) fn left_over(
         .held(&left_over)
         .lacks_each(Place::Node, staying.into_iter().chain(dead))
         .when(get_a_place, |reason| reason.look_at(GET_A_PLACE))
-        .when(is_spare && is_restarting, |reason| {
-            reason.look_at(
-                "look at those that are gone: the next round begins when torch has taken them out, 15 s \
-                 after their last heartbeats, and waits for as many nodes as --nnodes says",
-            )
-        })
         .when(!is_spare, |reason| {
             reason.severe(Severity::Warning).look_at(
                 "look at the agents that are in the round still: torch stops its workers to begin a round \
@@ -63,8 +57,8 @@ pub(crate) fn left_over(
     Some(Finding::new(reason, redundant.to_string(), since).seen(joined))
 }
 
-const GET_A_PLACE: &str = "they get the places of those that are gone when torch has taken these out of the \
-                           round, 15 s after their last heartbeats";
+const GET_A_PLACE: &str = "look at those that are gone: when torch has taken them out of the round, 15 s \
+                           after their last heartbeats, the next one begins with as many as --nnodes says";
 
 pub(crate) fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Option<Finding> {
     let is_joining = run.state == RunState::Joining && run.has_agents();
@@ -163,20 +157,15 @@ fn nodes_missing(
         None => format!("{} joined ({present}){waits}", Place::Node.have(joined, None)),
         Some(_) => format!("{} joined{waits}", Place::Node.have(joined, min)),
     };
-    let seen = || absent.iter().map(|(_, seen)| seen.presence);
-    let is_known = |seen| {
-        use Presence::{Announced, Connected, NeverSeen, Unknown};
-        matches!(seen, NeverSeen | Unknown | Announced | Connected)
-    };
-    let look_at = match seen().min() {
-        _ if !seen().all(is_known) => GONE,
-        _ if min.is_none() => {
+    // Who was seen most of tells most.
+    let last = absent.iter().map(|(_, seen)| seen.presence).max();
+    let look_at = match last.filter(|_| absent.len() >= lacks) {
+        Some(last) => Sighting::from(last).look_at(Place::Node),
+        None if min.is_none() => {
             "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look \
              which pods have not started, do not reach this server, or have another --nnodes or --rdzv-id"
         }
-        Some(Presence::Connected) if absent.len() >= lacks => AGENT,
-        Some(Presence::Announced) => ANNOUNCED,
-        _ => Code::NodesMissing.rule().look_at,
+        None => Code::NodesMissing.rule().look_at,
     };
     // The names of some that are missing are not known.
     let there = if absent.len() < lacks { present.clone() } else { Names::default() };

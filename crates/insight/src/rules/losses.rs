@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::facts::{Dying, Links, Lost, Meeting, Passed, TrackedNode, TrackedRun, with_pid};
-use crate::reason::{
-    CUT_OFF, Code, Evidence, FROZEN, Finding, Names, Place, Presence, Reason, Sighting, are, if_some,
-};
+use crate::reason::{Code, Evidence, Finding, Names, Place, Presence, Reason, Sighting, are, if_some};
 use crate::totals::Tally;
 use rallypoint_api::{RunState, Seen, Severity};
 use rallypoint_protocol::addresses::MOST_RANKS;
@@ -58,7 +56,6 @@ pub(crate) fn gone(
     let (about, seen) = (nodes.to_string(), Presence::gone(cut_off));
     let how = format!("{}{when}", seen.words());
     let reason = lost_of(of, &nodes, &how, Sighting::at(seen, since), left, expected)
-        .when(cut_off, |reason| reason.look_at(CUT_OFF))
         .when(!cut_off, |reason| reason.tally(Tally::Deaths(nodes.count())))
         .when(gave_up, of_victims);
     let closed = lost.into_iter().map(|one| one.closed).filter(|_| !cut_off);
@@ -100,7 +97,6 @@ pub(crate) fn taken_out(
     });
     let behind = Names::of(behind);
     let reason = lost_of(Place::Node, &nodes, &how, seen, left, None)
-        .look_at(FROZEN)
         .and(&format!("clocks differ from that of {by}"), &behind)
         .when(!behind.is_empty(), |reason| reason.look_at(SET_CLOCKS));
     Some(Finding::new(reason, about, wrote.at).seen(evidence).in_round(Some(round)))
@@ -316,10 +312,6 @@ pub(crate) fn passed(port: u16, passed: &[Passed], since: Timestamp) -> Finding 
             "{processes} connected to the store on port {port}, counted {themselves} there, and closed \
              without publishing an address"
         ))
-        .look_at(
-            "if they were to be ranks, look at their logs: a failed import, too little memory, a wrong \
-             interface (GLOO_SOCKET_IFNAME)?",
-        )
         .misses(Place::Process, &processes, Sighting::at(Presence::Closed, since));
     let closed = passed.iter().map(|passed| passed.closed.clone());
     Finding::new(reason, port.to_string(), since).seen(closed)

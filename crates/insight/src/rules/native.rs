@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::facts::{Spare, TrackedNode, TrackedRun};
 use crate::reason::{
-    ANNOUNCED, CLOSED, CUT_OFF, Code, Evidence, Finding, GONE, Names, Place, Presence, SLIP, Sighting, has,
-    have_waited, if_some,
+    ANNOUNCED, CLOSED, Code, Evidence, Finding, Names, Place, Presence, SLIP, Sighting, has, have_waited,
+    if_some,
 };
 use crate::totals::Tally;
 use rallypoint_api::{RunState, Seen, Severity};
@@ -60,14 +60,9 @@ impl Finding {
         if !matches!(fact.what, What::Refused { .. } | What::Silent { .. } | What::Displaced { .. }) {
             told = told.predicate();
         }
-        let all = |did| fact.signs.iter().all(|sign| sign.did == did);
-        let is_closed = matches!(fact.what, What::Refused { why: RunRefusal::Closed { .. }, .. });
-        told = match code {
-            Code::Lost if all(Did::Silent) => told.look_at(CUT_OFF),
-            Code::NodeSilent if all(Did::Closed) => told.look_at(GONE),
-            Code::JoinRefused if is_closed => told.look_at(CLOSED),
-            _ => told,
-        };
+        if matches!(fact.what, What::Refused { why: RunRefusal::Closed { .. }, .. }) {
+            told = told.look_at(CLOSED);
+        }
         if let What::Complete { nodes, .. } = fact.what {
             told = told.joined(Place::Node, nodes, None);
         }

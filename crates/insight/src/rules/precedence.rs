@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::facts::RunKey;
 use crate::jobs::Jobs;
-use crate::reason::{Code, Presence};
+use crate::reason::{Code, Presence, Sighting};
 use crate::rules::Held;
 use rallypoint_api::RunState;
 
@@ -29,7 +29,7 @@ pub(crate) fn uncovered(jobs: &Jobs, mut held: Vec<Held>) -> Vec<Held> {
         // They wait for each other in vain, and the other run has the same id.
         let waits = matches!(reason.code, Code::NodesMissing | Code::WaitCycle | Code::Waiting);
         let by_backends = waits && of_backends.contains(key);
-        let is_plain = reason.node_awaited().is_some_and(|seen| seen.is_plain());
+        let is_plain = reason.node_awaited().is_some_and(Sighting::is_plain);
         let by_round = joins && is_plain && of_rounds.contains(key);
         let by_wait = reason.code == Code::NodesMissing && unclear.contains(key);
         !by_backends && !by_round && !by_wait

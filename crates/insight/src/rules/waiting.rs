@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::facts::{Meeting, RunKey, TrackedNode, TrackedRun, Waiting};
 use crate::identity::processes::{Graph, WAITS_SHOWN};
-use crate::reason::{Code, Finding, Names, Place, Presence, Reason, SAME_GROUP, SAME_GROUPS, Waits, clients};
+use crate::reason::{Code, Finding, Names, Place, Presence, Reason, SAME_GROUPS, Waits, clients};
 use crate::rules::waiting::root::Root;
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
 use rallypoint_protocol::keys::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
@@ -195,11 +195,8 @@ impl Graph<'_> {
         let all_wait = others.is_empty() && (are_unknown || ended.is_empty());
         let apart = if all_wait { self.apart(&there) } else { None };
         let is_known = apart.is_some() || !published.is_empty();
-        let look_at = match () {
-            () if !others.is_empty() || !ended.is_empty() || !is_known => NOT_REACHED,
-            () if are_unknown && apart.is_none() => SAME_GROUP,
-            () => SAME_GROUPS,
-        };
+        let is_told = is_known && others.is_empty() && ended.is_empty();
+        let look_at = if is_told { SAME_GROUPS } else { NOT_REACHED };
         let members = Names::of_some(members, Clone::clone);
         let what = match (apart, members.count()) {
             (Some(apart), _) => apart,

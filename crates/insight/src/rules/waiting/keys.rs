@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use crate::facts::{Client, Meeting, Passed, Poll, RunKey, TrackedRun, Waiting, process};
 use crate::identity::processes::Graph;
 use crate::reason::{
-    Code, Finding, Hold, Names, Presence, RESET, SAME_GROUP, SLIP, Sighting, Waits, are, has, have_waited,
+    Code, Finding, Hold, Names, Presence, RESET, SAME_GROUPS, SLIP, Sighting, Waits, are, has, have_waited,
     if_some,
 };
 use crate::rules::waiting::{NOT_REACHED, in_group};
@@ -115,7 +115,7 @@ impl Graph<'_> {
             let text = format!(
                 "the members of the group below `{about}` are prepared for different sizes: {differ}"
             );
-            let reason = Code::WorldSizesDiffer.says(text).hold(Hold::Soon).look_at(SAME_GROUP);
+            let reason = Code::WorldSizesDiffer.says(text).hold(Hold::Soon).look_at(SAME_GROUPS);
             let run = self.store.clients.get(members.keys().next()?)?.run.clone();
             Some((run, Finding::new(reason, about, since)))
         });
@@ -206,7 +206,7 @@ impl Graph<'_> {
             let is_full = size.is_some_and(|size| who.count() >= size as usize);
             let text = format!("{who} {have} {waited} for {what}");
             Code::Waiting.says(text).look_at(match () {
-                () if is_beyond || is_full || sizes.len() > 1 => SAME_GROUP,
+                () if is_beyond || is_full || sizes.len() > 1 => SAME_GROUPS,
                 () if are_apart => SAME_PREFIX,
                 () => NOT_REACHED,
             })
