@@ -235,6 +235,17 @@ come 0 0 at 10.0.0.0; set 0 /a/torchelastic/role_info/0 {}
 come 1 1 at 10.0.0.1; set 1 /b/torchelastic/role_info/0 {}; pass 5
 = case 15 two jobs use one store (3)
 run@one 2; all@two 2..4; pass 8; silent
+= a state that cannot be read harms nothing and is told once
+agent 0; set 0 /torch.rendezvous.job nonsense!; pass 5
+for 0..20: set 0 /torch.rendezvous.job nonsense%; pass 0.5
+said unreadable_state=1; see run_id=job
+= a run tells where its debug server is [free]
+rank 0..2 of 2; set 1 /debug_server/rank1 http://node1:41234; pass 1; see debug_server=null
+set 0 /debug_server/rank0 http://node0:41234; pass 1; see debug_server=node0:25999
+set 0 /debug_server/rank0 http://x/@y:1; pass 1; see debug_server=null
+set 0 /debug_server/rank0 http://:1; pass 1; see debug_server=null
+set 0 /debug_server/rank0 http://node0:41234; pass 1; see debug_server=node0:25999; leave 0..2
+pass 100; see debug_server=null
 = a job whose nodes have two ids is told with both [nodes 3..3]
 join@train 0,1; join@trian 2; pass 33
 = static runs that have each node rank together are told of each other
@@ -346,20 +357,6 @@ fn a_client_of_the_store_comes_to_the_admin_port() {
 }
 
 #[test]
-fn a_run_tells_where_its_debug_server_is() {
-    let mut lab = Lab::new();
-    lab.scene.is_free();
-    lab.play(
-        "rank 0..2 of 2; set 1 /debug_server/rank1 http://node1:41234; pass 1; see debug_server=null
-        set 0 /debug_server/rank0 http://node0:41234; pass 1; see debug_server=node0:25999
-        set 0 /debug_server/rank0 http://x/@y:1; pass 1; see debug_server=null
-        set 0 /debug_server/rank0 http://:1; pass 1; see debug_server=null
-        set 0 /debug_server/rank0 http://node0:41234; pass 1; see debug_server=node0:25999; leave 0..2
-        pass 100; see debug_server=null",
-    );
-}
-
-#[test]
 fn a_pod_that_was_at_the_gate_and_is_gone_has_its_own_time_and_remedy() {
     let mut lab = Lab::new();
     let mut gates = Gates::new(Duration::from_mins(1), 1000);
@@ -375,16 +372,6 @@ fn a_pod_that_was_at_the_gate_and_is_gone_has_its_own_time_and_remedy() {
     lab.play(
         "pass 12; holds pods_missing; says turned away: pod train-2 with rank 2 (nothing heard for 10 s)",
     );
-}
-
-#[test]
-fn a_state_that_cannot_be_read_harms_nothing() {
-    let mut lab = Lab::new();
-    lab.agent(0, "job");
-    lab.play("set 0 /torch.rendezvous.job nonsense!; pass 5");
-    lab.play("for 0..20: set 0 /torch.rendezvous.job nonsense%; pass 0.5");
-    assert_eq!(lab.texts("unreadable_state").len(), 1, "told once, not with every write");
-    assert_eq!(lab.insight.documents(lab.now).list(0).runs.len(), 1);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::lab::Lab;
 use super::replay::{self, Script};
-use super::stories::stories;
+use super::stories::{Stage as _, stories};
 use crate::Settings;
 use rallypoint_api::RunState;
 use rallypoint_store::StaleKeyConfig;
@@ -205,43 +205,22 @@ proptest! {
         let mut lab = Lab::expecting(nodes, nodes);
         lab.pauses = pauses;
         lab.scene.is_free();
-        let pass = millis as f64 / 1000.0;
-        for n in 0..nodes {
-            lab.agent(n, "job");
-            lab.pass(pass);
-            lab.cas(n, "job", if n + 1 == nodes { "join complete" } else { "join" });
-        }
-        lab.exchange("job", 0, nodes, 1);
-        lab.pass(pass);
-        let workers = 100..100 + nodes;
-        for n in workers.clone() {
-            lab.rank(n, &format!("10.77.0.{}", n - 90), n - 100, nodes as usize);
-            lab.pass(pass);
-        }
-        for n in workers.clone() {
-            (0..nodes).for_each(|rank| lab.get(n, &format!("/default_pg/0//cpu//0/{rank}")));
-        }
-        if !together {
-            // Longer than it takes to say that workers meet elsewhere.
-            lab.pass(40.0);
-        }
-        for n in workers {
-            lab.leave(n);
-            lab.pass(pass);
-        }
-        if !together {
-            lab.pass(3.0);
-        }
-        for n in 0..nodes {
-            lab.reach_exit(n, "/torch.rendezvous.job.0", n + 1 == nodes);
-            lab.pass(pass);
-        }
-        lab.cas(0, "job", "close");
-        for n in 0..nodes {
-            lab.leave(n);
-            lab.pass(pass);
-        }
-        lab.pass(12.0);
+        let (pass, last) = (millis as f64 / 1000.0, nodes - 1);
+        // Longer than it takes to say that workers meet elsewhere.
+        let (works, ends) = if together { (0, 0) } else { (40, 3) };
+        lab.play(&format!(
+            "for 0..{last}: agent %; pass {pass}; cas % join
+            agent {last}; pass {pass}; cas {last} join complete; exchange 0 {nodes} 1; pass {pass}
+            for 0..{nodes}: rank 100+%:% of {nodes} at 10.77.0.1%; pass {pass}
+            met 100..{} {nodes}; pass {works}
+            for 0..{nodes}: leave 100+%; pass {pass}
+            pass {ends}
+            for 0..{last}: exit %; pass {pass}
+            exit {last} last; pass {pass}; cas 0 close
+            for 0..{nodes}: leave %; pass {pass}
+            pass 12",
+            100 + nodes
+        ));
         prop_assert_eq!(lab.complaints(), [""; 0]);
         prop_assert_eq!(lab.texts("workers_elsewhere"), [""; 0]);
         prop_assert_eq!((lab.texts("round_complete").len(), lab.texts("run_finished").len()), (2, 1));

@@ -203,11 +203,7 @@ impl Stage for Lab {
             "until" => self.until(seconds()),
             "reset" => self.reset(),
             "restart" => {
-                let go: Vec<u32> = if words.is_empty() {
-                    Vec::new()
-                } else {
-                    those(words).into_iter().map(|(n, _)| n).collect()
-                };
+                let go = if words.is_empty() { Vec::new() } else { clients(words) };
                 self.restart(seconds(), &go);
             }
             "forget" => self.forget_state(run),
@@ -311,12 +307,8 @@ impl Stage for Lab {
             }
             // A wait of the run is shown with what holds it up.
             "explained" => {
-                let waits = self.run(&self.only_run(run)).waits;
-                return same(
-                    "explained",
-                    &waits.iter().any(|wait| wait.reason.is_some()).to_string(),
-                    "true",
-                );
+                let is_one = self.run(&self.only_run(run)).waits.iter().any(|wait| wait.reason.is_some());
+                return same("explained", &is_one.to_string(), "true");
             }
             "complains" => return same("complains", &(!self.complaints().is_empty()).to_string(), "true"),
             "quiet" => {

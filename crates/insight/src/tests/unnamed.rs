@@ -15,13 +15,8 @@ fn processes_that_told_no_rank() {
 = the end of a process that told no rank is said
 worker 0..4; pass 1; set 0 pg/cuda//0 nccl; get 1..4 pg/cuda//0; pass 60; leave 2; pass 4; said ranks_ended=1
 leave 0; pass 4; silent; leave 1,3; pass 5
-= the end of a process that told no rank is said (2)
-worker 0..4; pass 1; set 0 ID nccl; get 1..4 ID; pass 60; leave 2; pass 4; said ranks_ended=1
-leave 0; pass 4; silent; leave 1,3; pass 5
 = a process that told no rank and does not answer is cut off
 worker 0..4; pass 1; set 0 pg/cuda//0 nccl; get 1..4 pg/cuda//0; pass 60; cut 2; pass 4; said lost=1
-= a process that told no rank and does not answer is cut off (2)
-worker 0..4; pass 1; set 0 ID nccl; get 1..4 ID; pass 60; cut 2; pass 4; said lost=1
 = rank 0 that published the id and does not answer is not said to have ended
 worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 2; cut 0; pass 1; del 1 ID; wait 1,2 ID; pass 5
 said waiting
@@ -68,10 +63,6 @@ fn workers_of_nodes_that_told_no_rank() {
 = an ended process is named with its node and its ranks
 static 0,1 of 2; assign 0 2x1; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10 at 10.77.0.10
 worker 20 at 10.77.0.11; pass 0.5; set 10 ID nccl; get 20 ID; pass 30; silent; leave 20; pass 4
-said ranks_ended=1; leave 1; pass 4; said lost=1
-= an ended process is named with its node and its ranks (2)
-static 0,1 of 2; assign 0 2x2; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10..12 at 10.77.0.10
-worker 20..22 at 10.77.0.11; pass 0.5; set 10 ID nccl; get 20,21,11 ID; pass 30; silent; leave 20; pass 4
 said ranks_ended=1; leave 1; pass 4; said lost=1
 = an ended process is named with its node and its ranks (3)
 static 0,1 of 2; assign 0 2x3; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10..13 at 10.77.0.10

@@ -147,6 +147,8 @@ expect 3..3; run 2; pass 6; said nnodes_differ
 = who was taken out does not come to the exit barrier [soon free]
 run 3; pass 16; cas 0 drop:2; exit 0,1; pass 8
 says finished and waited | taken out of the round: node2
+= what keeps nodes apart is said before who is missing [soon]
+static 0 of 2; static 1:0 of 2; pass 8; see explanations.code=duplicate_rank,nodes_missing,run_started
 = pods of one job that gather for two runs are told of each other [soon free]
 gate@train a-0:0/2; gate@trian a-1:1/2; pass 6
 says announced for another run: pod a-1 for run trian

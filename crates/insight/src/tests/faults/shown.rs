@@ -1,7 +1,6 @@
 //! What an explanation carries with it.
 
 use super::super::lab::{Lab, PORT};
-use super::super::stories::Stage;
 use super::gather;
 use rallypoint_api::{Certainty, Seen};
 
@@ -18,14 +17,6 @@ fn an_explanation_says_how_sure_it_is() {
     };
     assert_eq!(certainty("waiting"), Certainty::Eliminated, "rank 3 was never seen");
     assert_eq!(certainty("lost"), Certainty::Seen, "the connection of rank 1 closed");
-}
-
-#[test]
-fn what_keeps_nodes_apart_is_said_before_who_is_missing() {
-    let mut lab = Lab::soon();
-    lab.play("static 0 of 2; static 1:0 of 2; pass 8");
-    let [duplicate, missing, ..] = &lab.run("job").explanations[..] else { panic!("{:?}", lab.said) };
-    assert_eq!([&*duplicate.code, &*missing.code], ["duplicate_rank", "nodes_missing"]);
 }
 
 #[test]

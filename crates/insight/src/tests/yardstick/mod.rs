@@ -86,9 +86,6 @@ pub(super) fn hold(scene: &Scene) -> Result<(), String> {
     let text = std::fs::read_to_string(&path).unwrap_or_default();
     let before = scenes_of(&text).get(name).map(|before| Scene::read(before));
     let before = before.ok_or(format!("{file}.txt has no scene {name}: RALLYPOINT_YARDSTICK=write"))?;
-    if std::env::var_os("RALLYPOINT_YARDSTICK_TABLE").is_some() {
-        add_to_table(file, scene, &before);
-    }
     let mut lost: Vec<String> = before
         .iter()
         .flat_map(|told| told.names().map(move |name| (told, name)))
@@ -107,22 +104,6 @@ pub(super) fn hold(scene: &Scene) -> Result<(), String> {
         "{name}: not told any more, or later, or not as a warning:\n{}\nbut\n{scene}",
         lost.join("\n")
     ))
-}
-
-/// Adds how each name of a scene is told today to the table that `RALLYPOINT_YARDSTICK_TABLE` names.
-fn add_to_table(file: &str, scene: &Scene, before: &[Telling]) {
-    let of_name = |told: &Telling, name: &str| match () {
-        () if scene.still_tells(told, name, SLACK) => "right",
-        () if scene.still_tells(told, name, f64::INFINITY) => "late",
-        () => "silent",
-    };
-    let told = before.iter().flat_map(|told| told.names().map(move |name| of_name(told, name)));
-    let known = |name: &str| before.iter().any(|told| told.names().any(|other| other == name));
-    let new = scene.alarms().flat_map(Telling::names).filter(|name| !known(name)).map(|_| "blamed anew");
-    let lines: Vec<String> = told.chain(new).map(|how| format!("{file} {how}\n")).collect();
-    let path = std::env::var_os("RALLYPOINT_YARDSTICK_TABLE").expect("a path");
-    let mut table = File::options().append(true).create(true).open(path).expect("the table");
-    table.write_all(lines.concat().as_bytes()).expect("written");
 }
 
 /// Compares how often it was not said who is waited for, or was lost, in random schedules of this kind.
