@@ -24,7 +24,7 @@ pub use self::rules::{Code, RULES, Rule};
 pub(crate) use self::rules::{Hold, RESET};
 pub(crate) use self::words::{
     CLOSED, ENDED, ONE_JOB, OTHER_PORT, SAME_GROUPS, SLIP, all, are, clients, ended_first, has, have_waited,
-    if_any, if_some, in_a_loop, says_who, waits_since,
+    if_any, if_some, says_who, waits_since,
 };
 use crate::epoch::Epoch;
 use crate::totals::Tally;

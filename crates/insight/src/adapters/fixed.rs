@@ -101,19 +101,17 @@ impl TrackedRun {
     fn restarts_workers(&mut self, rank: u32, conn: ConnId, now: Timestamp) -> bool {
         let needs = |node: &TrackedNode| rank == 0 || node.rank == Some(0);
         let needs_none = !self.participants().any(|node| node.is_lost() && needs(node));
-        let is_it = |node: &&mut TrackedNode| needs_none && node.is_participant() && node.conn == Some(conn);
-        let Some(node) = self.life.nodes.iter_mut().find(is_it) else { return false };
-        node.restarts = node.restarts.saturating_add(1);
-        let (times, joined) = (node.restarts, node.evidence(Seen::Joined, None, now));
+        let is_it = |node: &&TrackedNode| needs_none && node.is_participant() && node.conn == Some(conn);
+        let Some(node) = self.life.nodes.iter().find(is_it) else { return false };
+        let joined = node.evidence(Seen::Joined, None, now);
         // Where they had come to meet again, they have not ended because of those who had met before.
         let meeting = self.world.shown();
         let is_of_met = meeting.met.is_some()
             || !self.ranks_of(rank).into_iter().flatten().any(|rank| meeting.ranks.contains_key(&rank));
         let first_ended = self.first_ended(now).filter(|_| is_of_met);
         let first_ended = first_ended.map(|(rank, at)| (rank, Elapsed(now.since(at))));
-        let first = || Restarting { first_ended, times, nodes: Vec::new() };
+        let first = || Restarting { first_ended, nodes: Vec::new() };
         let restarting = self.life.restarting.get_or_insert_with(first);
-        restarting.times = restarting.times.max(times);
         if restarting.nodes.len() < MOST_NODES {
             restarting.nodes.push(joined);
         }

@@ -56,13 +56,6 @@ pub(crate) fn all(n: u32, unit: &str) -> String {
     if n == 2 { format!("both {unit}") } else { format!("all {n} {unit}") }
 }
 
-/// How often one of them has ended by now, if that is a loop.
-pub(crate) fn in_a_loop(times: u32) -> String {
-    /// A rank that has ended so often before all have met is in a loop.
-    const CRASH_LOOP: u32 = 3;
-    if times < CRASH_LOOP { String::new() } else { format!(", one of them {times} times by now") }
-}
-
 /// What follows a sentence, if there is something.
 pub(crate) fn if_any(before: &str, names: &Names) -> String {
     if names.is_empty() { String::new() } else { format!("{before}{names}") }

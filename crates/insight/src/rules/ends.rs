@@ -169,10 +169,6 @@ fn all_left(members: u32, of: Place, how: &str, first: Option<String>) -> Reason
     Code::RunEnded
         .says(format!("{whose} closed{how}{first}"))
         .severe(Severity::Warning)
-        .look_at(
-            "if the job was not stopped on purpose, look at the pods' logs and events, at the log of what \
-             ended first before all",
-        )
         .expects(Some(members))
 }
 

@@ -108,10 +108,6 @@ fn not_enough(run: &TrackedRun, joined: u32, enough: Expected, waited: Elapsed) 
         ))
         .severe(Severity::Warning)
         .hold(Hold::Lasting)
-        .look_at(
-            "stop all agents of the job, and start them with the same --nnodes, which is the number to \
-             expect (rallypoint ctl expect RUN N, or serve --nodes); a second job needs another --rdzv-id",
-        )
         .joined(Place::Node, joined, Some(expected))
         .from(Some(from))
 }

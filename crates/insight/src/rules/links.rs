@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::facts::{AwayLink, LinkEvent, LinkNews, Links};
-use crate::reason::{Code, Finding, Names, Place, Presence, Sighting, has, if_some};
+use crate::reason::{Code, Finding, GONE, Names, Place, Presence, Sighting, has, if_some};
 use rallypoint_api::Severity;
 use rallypoint_protocol::ids::{Elapsed, Timestamp, counted};
 
@@ -65,10 +65,7 @@ fn lost(news: &[LinkNews], grace: Duration) -> Option<Finding> {
             "{the_link} of {links} {was} away for longer than {grace} (--link-grace): {gone} disconnected"
         ))
         .severe(Severity::Error)
-        .look_at(
-            "look at those nodes: are they gone, or their network? A longer --link-grace rides out longer \
-             breaks",
-        )
+        .look_at(GONE)
         .misses(Place::Pod, &links, Sighting::at(Presence::Unreachable, since));
     Some(Finding::new(reason, format!("lost {links}"), since))
 }

@@ -268,11 +268,7 @@ pub(crate) fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding>
             Place::Rank.have(came, world_size),
             Elapsed(now.since(since))
         ))
-        .look_at(
-            "look at the processes of the missing ranks: are they still importing or loading, have they \
-             ended, or gone another way than the others? Those wait for them inside NCCL, which tells the \
-             store nothing",
-        )
+        .look_at(Sighting::from(Presence::Unknown).look_at(Place::Rank))
         .joined(Place::Rank, came, world_size)
         .lacks("missing", Place::Rank, &missing, Presence::Unknown)
         .may_be("connected, and not asking for it", beside.clone())

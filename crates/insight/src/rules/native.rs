@@ -117,10 +117,7 @@ pub(crate) fn spares(run: &TrackedRun, now: Timestamp) -> Vec<Finding> {
                 )
                 .misses(Place::Node, &Names::of([holder]), Presence::Connected)
         } else {
-            let [max, unreported] = [native.expected.max, native.unreported].map(|n| Place::Node.count(n));
-            let unreported = Names::of((native.unreported > 0).then_some(unreported));
-            says(format!("beside a round of {max}, the maximum"))
-                .and("not reported since the server was restarted", &unreported)
+            says(format!("beside a round of {}, the maximum", Place::Node.count(native.expected.max)))
         };
         Some(Finding::new(reason.held(&names), format!("{of_rank:?}"), since).seen(joined))
     };
@@ -146,10 +143,6 @@ pub(crate) fn waits(run: &TrackedRun, announced: &[String], now: Timestamp) -> O
     let look_at = match native.lacks {
         None => Code::JoinRefused.rule().look_at,
         Some(Presence::NeverSeen) if !announced.is_empty() => ANNOUNCED,
-        Some(Presence::NotAgain) => {
-            "nodes without heartbeats have joined once, and may not do so again: start all nodes again, or \
-             give each attempt a run id of its own"
-        }
         Some(seen) => Sighting::from(seen).look_at(Place::Node),
     };
     // The others have left since.

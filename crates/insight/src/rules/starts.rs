@@ -2,7 +2,7 @@
 
 use crate::facts::{Meeting, Restarting, TrackedNode, TrackedRun};
 use crate::reason::{
-    Code, Finding, Names, Place, Presence, Reason, all, ended_first, has, if_some, in_a_loop, says_who,
+    Code, Finding, GONE, Names, Place, Presence, Reason, all, ended_first, has, if_some, says_who,
 };
 use crate::totals::Tally;
 use rallypoint_api::{Expected, ExpectedFrom, Seen, Severity};
@@ -54,11 +54,7 @@ pub(crate) fn round_complete(run: &TrackedRun, last: &TrackedNode, dead: &[&Trac
         let dead = Names::of(dead.iter().map(|node| node.label()));
         let counts = format!("; it counts {dead}, whose connection had closed");
         let reason = reason.then(&counts).misses(Place::Node, &dead, Presence::Closed);
-        reason.severe(Severity::Error).look_at(
-            "look at the log and events of each pod whose connection had closed; what comes in its place \
-             cannot join this round, and the others wait until their time-outs: restart all agents of \
-             the job together",
-        )
+        reason.severe(Severity::Error).look_at(GONE)
     });
     let closed = dead.iter().filter_map(|node| Some(node.evidence(Seen::Closed, None, node.gone?)));
     Some(Finding::of_round(reason, run.round.number, at).seen(closed))
@@ -105,17 +101,12 @@ pub(crate) fn back(
 
 /// Static: nodes start their workers again.
 pub(crate) fn restarted(restarting: Restarting, now: Timestamp) -> Finding {
-    let Restarting { nodes, times, first_ended } = restarting;
+    let Restarting { nodes, first_ended } = restarting;
     let since = nodes.first().map_or(now, |first| first.at);
     let names = Names::of(nodes.iter().map(|node| node.who.clone()));
-    let about = format!("{names} {times}");
-    let (again, first) = (in_a_loop(times), ended_first(first_ended));
+    let about = format!("{names} {since:?}");
     let reason = Code::RoundOver
-        .says(format!("{names}: all workers ended and started again{again}{first}"))
-        .look_at(
-            "look at the log of the rank that ended first: one of the workers failed, and torchrun \
-             starts all of the node again, up to --max-restarts times",
-        )
+        .says(format!("{names}: all workers ended and started again{}", ended_first(first_ended)))
         .held(&names);
     Finding::new(reason, about, since).seen(nodes)
 }

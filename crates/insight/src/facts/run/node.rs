@@ -86,8 +86,6 @@ pub(crate) struct TrackedNode {
     /// Contact with it was lost, and its state is of that moment: it may live.
     pub(crate) is_cut_off: bool,
     pub(crate) finished: bool,
-    /// Static: how often it has started its workers again.
-    pub(crate) restarts: u32,
     /// Static: another process of its rank that has gone wrote its role over.
     pub(crate) is_heir: bool,
     /// c10d: a number of nodes for which it does not ask. With this one the round had so many when it joined,

@@ -152,8 +152,6 @@ pub(crate) struct Dying {
 pub(crate) struct Restarting {
     /// The rank that had ended first then, and how long before.
     pub(crate) first_ended: Option<(String, Elapsed)>,
-    /// How often one of them has done so, at most.
-    pub(crate) times: u32,
     pub(crate) nodes: Vec<Evidence>,
 }
 
@@ -202,8 +200,6 @@ pub(crate) struct Native {
     pub(crate) exit: Option<ExitCounts>,
     /// Nodes without a place.
     pub(crate) spares: Vec<Spare>,
-    /// Nodes of the round that have not reported since the server was restarted.
-    pub(crate) unreported: u32,
 }
 
 /// A node without a place in the round.
