@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::Value;
 
 use super::pickle::StateModel;
 use super::yardstick::{self, Scene};
@@ -505,23 +504,6 @@ impl Lab {
     pub(super) fn texts(&self, code: &str) -> Vec<&str> {
         let of_kind = self.said.iter().filter(|(_, said)| said.code == code);
         of_kind.map(|(_, said)| said.text.as_str()).collect()
-    }
-
-    /// What was seen of those in the last explanation with this code, as the tags of its facts.
-    pub(super) fn presences(&self, code: &str) -> BTreeSet<String> {
-        fn tags(facts: &Value) -> BTreeSet<String> {
-            match facts {
-                Value::Object(fields) => {
-                    let own = fields.get("is").and_then(Value::as_str).map(str::to_owned);
-                    own.into_iter().chain(fields.values().flat_map(tags)).collect()
-                }
-                Value::Array(all) => all.iter().flat_map(tags).collect(),
-                _ => BTreeSet::new(),
-            }
-        }
-        let shown = self.insight.documents(self.now).list(0).runs.into_iter();
-        let shown = shown.flat_map(|run| self.run(&run.run_id).explanations);
-        shown.filter(|said| said.code == code && said.holds).flat_map(|said| tags(&said.facts)).collect()
     }
 
     /// All that is shown, of runs and of none.

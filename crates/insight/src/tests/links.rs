@@ -18,24 +18,31 @@ fn a_pod_that_is_missed_is_told_as_its_relay_is() {
         "
 = a rank whose relay has left is linked to its pod
 own; gate train-0:0/3 train-1:1/3 train-2:2/3; rank 0 of 3 at 10.1.0.0; await 0 1; pass 4
-link train-1 left; pass 32; seen waiting=left; link train-1 came; pass 32; seen waiting=announced
+link train-1 left; pass 32
+see explanation.facts.missing.presence.behind.is=left,null; link train-1 came; pass 32
+see explanation.facts.missing.presence.behind.is=announced,null
 = a rank whose link is away or lost is linked to its pod
 own; gate train-0:0/3 train-1:1/3 train-2:2/3; rank 0 of 3 at 10.1.0.0; await 0 1; pass 4
-away 10.77.0.11 train-1; pass 32; seen waiting=away; link train-1 lost; pass 32; seen waiting=unreachable
+away 10.77.0.11 train-1; pass 32
+see explanation.facts.missing.presence.behind.is=away,null; link train-1 lost; pass 32
+see explanation.facts.missing.presence.behind.is=unreachable,null
 = what a relay did before its pod announced itself is of another job
 link train-1 left; pass 60; own; gate train-0:0/2 train-1:1/2; rank 0 of 2 at 10.1.0.0; await 0 1; pass 32
-seen waiting=announced
+see explanation.facts.missing.presence.behind.is=announced
 = a pod that is gone is told beside one that is not
 own; gate train-0:0/3 train-1:1/3 train-2:2/3; rank 0 of 3 at 10.1.0.0; await 0 1; pass 4
-link train-2@3c1f20aa left; pass 32; seen waiting=announced
+link train-2@3c1f20aa left; pass 32; see explanation.facts.missing.presence.behind.is=announced,null
 = who has told no rank is not the one whose relay has left
 own; gate train-0:0/3 train-1:1/3 train-2:2/3; rank 0 of 3 at 10.1.0.0; await 0 1; pass 4
-link train-1:29500@10.0.0.7#1 left; worker 2 at 10.1.0.2; add 2 init/; pass 32; seen waiting=left
+link train-1:29500@10.0.0.7#1 left; worker 2 at 10.1.0.2; add 2 init/; pass 32
+see explanation.facts.missing.presence.behind.is=left,null
 = a relay says nothing of pods with one name or with several ranks
 own; gate train:0/2 train:1/2; rank 0 of 2 at 10.1.0.0; await 0 1; link train left; pass 32
-seen waiting=announced; link train namesake; pass 32; seen waiting=announced
+see explanation.facts.missing.presence.behind.is=announced; link train namesake; pass 32
+see explanation.facts.missing.presence.behind.is=announced
 = a relay says nothing of pods with one name or with several ranks (2)
-own; gate a:0/2 b:1/2; rank 0 of 4 at 10.1.0.0; await 0 1; link b left; pass 32; seen waiting=never_seen
+own; gate a:0/2 b:1/2; rank 0 of 4 at 10.1.0.0; await 0 1; link b left; pass 32
+see explanation.facts.missing.presence.is=never_seen,never_seen,never_seen
 = a static node that has not come is linked to its pod
 own; gate train-0:0/2 train-1:1/2; come 1 7 at 10.1.0.1; set 1 static/role_info/1 {}
 wait 1 static/assigned_ranks/1; link train-0 left; pass 32; said nodes_missing=1

@@ -156,7 +156,7 @@ join 0,1; pass 2; cas 0 leave; restart 1; pass 2; leave 0; pass 5; said lost=0
 run 3; cas 0 leave; restart 1; cas 1 next join; cas 2 join; pass 60; said nnodes_differ=0 nodes_missing
 = who gathered with the last server is not said to have never come
 rank 0 of 3 at 10.77.0.0; await 0 1; pass 5; restart 1 0; pass 1; rank 1 of 3 at 10.77.0.1; await 1 0; pass 40
-seen waiting=not_back
+see explanation.facts.missing.presence.is=not_back,not_back
 = who has not come since the restart may go on from before
 rank 0,1 of 2 at 10.77.0.#; pass 5; restart 1 0,1; pass 60; rank 5:1 of 2 at 10.77.0.1; await 5 0; pass 40
 said waiting

@@ -286,12 +286,6 @@ impl Stage for Lab {
                     _ => LinkEvent::Namesake { from: [10, 0, 0, 7].into(), other: [10, 0, 0, 5].into() },
                 },
             ),
-            "seen" => {
-                let (code, presence) = rest.split_once('=').expect("a presence");
-                let seen = self.presences(code);
-                let is_seen = seen.contains(presence);
-                return if is_seen { Ok(()) } else { Err(format!("{code}: {seen:?}")) };
-            }
             "says" | "nowhere" => {
                 let has = |said: &Explanation, word| format!("{}; {}", said.text, said.remedy).contains(word);
                 let is_said = match verb {

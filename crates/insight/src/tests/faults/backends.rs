@@ -149,6 +149,9 @@ run 3; pass 16; cas 0 drop:2; exit 0,1; pass 8
 says finished and waited | taken out of the round: node2
 = what keeps nodes apart is said before who is missing [soon]
 static 0 of 2; static 1:0 of 2; pass 8; see explanations.code=duplicate_rank,nodes_missing,run_started
+= an explanation says how sure it is [soon]
+gather 0..3 of 4; pass 8; leave 1; pass 5
+see explanations.code=waiting,lost,run_started explanations.certainty=eliminated,seen,seen
 = pods of one job that gather for two runs are told of each other [soon free]
 gate@train a-0:0/2; gate@trian a-1:1/2; pass 6
 says announced for another run: pod a-1 for run trian

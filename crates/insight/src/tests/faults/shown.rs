@@ -2,22 +2,7 @@
 
 use super::super::lab::{Lab, PORT};
 use super::gather;
-use rallypoint_api::{Certainty, Seen};
-
-#[test]
-fn an_explanation_says_how_sure_it_is() {
-    let mut lab = Lab::soon();
-    gather(&mut lab, &[0, 1, 2], 4);
-    lab.pass(8.0);
-    lab.leave(1);
-    lab.pass(5.0);
-    let certainty = |code: &str| {
-        let said = lab.said.iter().find(|(_, said)| said.code == code).map(|(_, said)| said.certainty);
-        said.unwrap_or_else(|| panic!("{code} was not said"))
-    };
-    assert_eq!(certainty("waiting"), Certainty::Eliminated, "rank 3 was never seen");
-    assert_eq!(certainty("lost"), Certainty::Seen, "the connection of rank 1 closed");
-}
+use rallypoint_api::Seen;
 
 #[test]
 fn an_explanation_carries_its_evidence() {
