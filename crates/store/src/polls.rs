@@ -48,7 +48,7 @@ impl Store {
 
     #[cold]
     fn reads_again(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
-        /// Of a longer value only the beginning and the length count.
+        /// A longer value counts by its beginning and its length.
         const READ: usize = 256;
         let slot = self.keys.slot(id);
         let (Some(value), key) = (slot.value(), slot.key()) else { return };
@@ -65,8 +65,8 @@ impl Store {
         self.polls(conn, key, found, Duration::ZERO, fx);
     }
 
-    /// A client has added `delta` to a number that is `sum` now. Who takes back what it added, again and again
-    /// while others have added, too, tries to get a lock.
+    /// A client has added `delta` to a number that is `sum` now. Who takes back what it added, again and
+    /// again while others have added, too, tries to get a lock.
     #[inline]
     pub(super) fn adds(&mut self, conn: ConnId, id: SlotId, delta: i64, sum: i64, fx: &mut impl Effects) {
         if delta == 0 {

@@ -126,8 +126,8 @@ pub(crate) const RULES: &[&Rule] = &[
     &world_size::RULE, &ranks_beside_torchrun::RULE, &run_name::RULE, &name_resolves::RULE,
     &one_address::RULE, &loopback_endpoint::RULE, &port_open::RULE, &store_answers::RULE, &latency::RULE,
     &dials_other_port::RULE, &admin_port::RULE, &large_answers::RULE, &run_store_ports::RULE,
-    &server_version::RULE, &clock_skew::RULE, &torch_versions::RULE, &stale_keys::RULE, &own_name::RULE, &interface::RULE,
-    &reverse_dns::RULE, &descriptors::RULE, &backlog::RULE, &ephemeral_port::RULE,
+    &server_version::RULE, &clock_skew::RULE, &torch_versions::RULE, &stale_keys::RULE, &own_name::RULE,
+    &interface::RULE, &reverse_dns::RULE, &descriptors::RULE, &backlog::RULE, &ephemeral_port::RULE,
 ];
 
 #[cfg(test)]

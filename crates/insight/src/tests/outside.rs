@@ -93,15 +93,16 @@ says 802 at 10.0.0.2 has asked for `lock` again and again | it is there; gone: p
 = who had a lock that counts has ended and another tries to get it
 come 1 801; come 2 802; add 1 lock; leave 1; pass 1
 12x add 2 lock; take 2 lock; pass 0.5
-says 802 at 10.0.0.2 has asked for `lock` again and again | take back, as others | gone: process 801 at 10.0.0.1
+says 802 at 10.0.0.2 has asked for `lock` again and again | take back, as others | gone: process 801
 = what a program reads again and again does not change
 come 1 801; come 2 802; set 1 state gloo; leave 1; pass 1
 12x get 2 state; pass 0.5
-says 802 at 10.0.0.2 has asked for `state` again and again | has not changed; gone: process 801 at 10.0.0.1
+says 802 at 10.0.0.2 has asked for `state` again and again | has not changed; gone: process 801 at
 = members of a group below a prefix of their own are prepared for different sizes and nobody waits
 for 1..5: come % 800+%
 set 1 /dp/0/0 gloo; set 2 /dp/0/1 gloo; set 3 /dp/0/2 gloo3; pass 6
-says below `/dp/0` are prepared for different sizes: process 801 on host1 and process 802 on host2 for 2 and process 803
+says below `/dp/0` are prepared for different sizes: process 801 on host1 and process 802 on
+says 802 on host2 for 2 and process 803 on host3 for 3
 set 1 /dp/0/0 gloo3; set 2 /dp/0/1 gloo3; pass 2; holds world_sizes_differ=0
 = who looks again and again for what others wait for is there
 for 1..4: come % 800+%
