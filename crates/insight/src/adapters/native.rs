@@ -132,6 +132,7 @@ impl TrackedRun {
             exit: (snapshot.succeeded > 0 && !forms)
                 .then_some(ExitCounts { arrived: snapshot.succeeded, expected: Some(snapshot.round_size) }),
             spares: spares(snapshot, &names),
+            unreported: snapshot.unreported,
             is_elastic: terms.grace.is_some(),
         });
     }

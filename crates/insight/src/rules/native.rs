@@ -117,7 +117,10 @@ pub(crate) fn spares(run: &TrackedRun, now: Timestamp) -> Vec<Finding> {
                 )
                 .misses(Place::Node, &Names::of([holder]), Presence::Connected)
         } else {
-            says(format!("beside a round of {}, the maximum", Place::Node.count(native.expected.max)))
+            let [max, unreported] = [native.expected.max, native.unreported].map(|n| Place::Node.count(n));
+            let unreported = Names::of((native.unreported > 0).then_some(unreported));
+            says(format!("beside a round of {max}, the maximum"))
+                .and("not reported since the server was restarted", &unreported)
         };
         Some(Finding::new(reason.held(&names), format!("{of_rank:?}"), since).seen(joined))
     };

@@ -200,6 +200,8 @@ pub(crate) struct Native {
     pub(crate) exit: Option<ExitCounts>,
     /// Nodes without a place.
     pub(crate) spares: Vec<Spare>,
+    /// Nodes of the round that have not reported since the server was restarted.
+    pub(crate) unreported: u32,
 }
 
 /// A node without a place in the round.
