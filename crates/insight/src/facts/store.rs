@@ -72,7 +72,8 @@ impl Client {
     pub(crate) fn publishes(&mut self, group: &[u8], rank: u32, address: &[u8], at: Timestamp) {
         let GlooAddress { host, size, .. } = read_gloo(address);
         self.host = self.host.take().or(host);
-        self.published = Some(Published { group: group.into(), rank, size, at });
+        let again = self.published.as_ref().is_some_and(|before| *before.group == *group);
+        self.published = Some(Published { group: group.into(), rank, size, at, again });
     }
 
     /// It was seen to do this.
@@ -136,6 +137,8 @@ pub(crate) struct Published {
     /// How many members the group is to have.
     pub(crate) size: Option<u32>,
     pub(crate) at: Timestamp,
+    /// It had done so for this group before: that is made anew.
+    pub(crate) again: bool,
 }
 
 /// Clients that gave up on one key at about the same time, and what was known of the key then.

@@ -19,7 +19,7 @@ pub(crate) const WAITS_SHOWN: usize = 8;
 /// The connections of ranks and agents by address and process id. `None` where several are alike.
 type Processes = HashMap<(IpAddr, u32), Option<ConnId>>;
 
-type PublishedFor<'i> = HashMap<&'i [u8], BTreeMap<ConnId, u32>>;
+type PublishedFor<'i> = HashMap<&'i [u8], BTreeMap<ConnId, &'i Published>>;
 
 /// The waits of one store with what is needed to follow them.
 pub(crate) struct Graph<'i> {
@@ -187,13 +187,18 @@ impl Graph<'_> {
         })
     }
 
-    /// Who has published last for which group, and how many members that is to have.
+    /// Who has published last for which group, as far as they tell how many members that is to have. Where
+    /// some make it anew, those that have not are members no more.
     pub(crate) fn published(&self) -> &PublishedFor<'_> {
         self.published.get_or_init(|| {
             let mut published = PublishedFor::new();
             for (&conn, client) in &self.store.clients {
-                let Some(Published { group, size: Some(size), .. }) = &client.published else { continue };
-                published.entry(&**group).or_default().insert(conn, *size);
+                let Some(it) = client.published.as_ref().filter(|it| it.size.is_some()) else { continue };
+                published.entry(&*it.group).or_default().insert(conn, it);
+            }
+            for members in published.values_mut() {
+                let anew = members.values().filter(|it| it.again).map(|it| it.at).min();
+                members.retain(|_, it| anew.is_none_or(|anew| it.at >= anew));
             }
             published
         })

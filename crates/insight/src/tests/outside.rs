@@ -104,6 +104,7 @@ set 1 /dp/0/0 gloo; set 2 /dp/0/1 gloo; set 3 /dp/0/2 gloo3; pass 6
 says below `/dp/0` are prepared for different sizes: process 801 on host1 and process 802 on
 says 802 on host2 for 2 and process 803 on host3 for 3
 set 1 /dp/0/0 gloo3; set 2 /dp/0/1 gloo3; pass 2; holds world_sizes_differ=0
+set 1 /dp/0/0 gloo; set 2 /dp/0/1 gloo; pass 6; holds world_sizes_differ=0
 = who looks again and again for what others wait for is there
 for 1..4: come % 800+%
 wait 1 /go

@@ -98,12 +98,11 @@ impl Graph<'_> {
     pub(crate) fn groups_that_differ(&self) -> Vec<(Option<RunKey>, Finding)> {
         let found = self.published().iter().filter_map(|(group, members)| {
             let mut sizes: BTreeMap<u32, BTreeSet<ConnId>> = BTreeMap::new();
-            for (&conn, &size) in members {
-                sizes.entry(size).or_default().insert(conn);
+            for (&conn, it) in members {
+                sizes.entry(it.size.unwrap_or_default()).or_default().insert(conn);
             }
-            let known = members.keys().filter_map(|conn| self.store.clients.get(conn)?.published.as_ref());
-            let since = known.clone().map(|it| it.at).max().filter(|_| sizes.len() > 1)?;
-            let ranks: BTreeSet<u32> = known.map(|it| it.rank).collect();
+            let since = members.values().map(|it| it.at).max().filter(|_| sizes.len() > 1)?;
+            let ranks: BTreeSet<u32> = members.values().map(|it| it.rank).collect();
             // Else some were members before, and others have taken their places.
             if ranks.len() < members.len() {
                 return None;
@@ -177,8 +176,8 @@ impl Graph<'_> {
         // How many members those who have published there are prepared for.
         let mut sizes: BTreeMap<u32, BTreeSet<ConnId>> = BTreeMap::new();
         let published = group.and_then(|(group, ..)| self.published().get(group));
-        for (&conn, size) in published.into_iter().flatten() {
-            sizes.entry(*size).or_default().insert(conn);
+        for (&conn, it) in published.into_iter().flatten() {
+            sizes.entry(it.size.unwrap_or_default()).or_default().insert(conn);
         }
         let (ended, others) = match of_run {
             Some((run, meeting)) if waits.iter().all(|(member, _)| member.is_some()) => {
