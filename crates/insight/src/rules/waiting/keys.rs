@@ -101,19 +101,16 @@ impl Graph<'_> {
             for (&conn, it) in members {
                 sizes.entry(it.size.unwrap_or_default()).or_default().insert(conn);
             }
-            let since = members.values().map(|it| it.at).max().filter(|_| sizes.len() > 1)?;
+            // Where two have one rank, one was a member before, and the other has taken its place.
             let ranks: BTreeSet<u32> = members.values().map(|it| it.rank).collect();
-            // Else some were members before, and others have taken their places.
-            if ranks.len() < members.len() {
-                return None;
-            }
-            let differ = Names::of_some(&sizes, |(size, members)| {
+            let differ = sizes.len() > 1 && ranks.len() == members.len();
+            let since = members.values().map(|it| it.at).max().filter(|_| differ)?;
+            let sizes = Names::of_some(&sizes, |(size, members)| {
                 format!("{} for {size}", Names::of_some(members, |conn| self.who(*conn)))
             });
             let about = ShownKey(group).to_string();
-            let text = format!(
-                "the members of the group below `{about}` are prepared for different sizes: {differ}"
-            );
+            let text =
+                format!("the members of the group below `{about}` are prepared for different sizes: {sizes}");
             let reason = Code::WorldSizesDiffer.says(text).hold(Hold::Soon).look_at(SAME_GROUPS);
             let run = self.store.clients.get(members.keys().next()?)?.run.clone();
             Some((run, Finding::new(reason, about, since)))
