@@ -5,18 +5,42 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "never-starts",
     sees: "FAIL: an image with an empty part or a blank in its name; a key that the ConfigMap in these files \
-           has not; `claimName: $(NAME)`. WARN: a claim that is `ReadWriteOnce`, of several pods",
+           has not; `claimName: $(NAME)`. WARN: a claim that is `ReadWriteOnce`, of several pods; a group of \
+           Ray with `maxReplicas`, no `replicas` and no autoscaling",
     examples: ["never-starts.yaml", "good-claim.yaml"],
-    find: Find::Pods(|manifests, pods| {
-        let of_containers = pods.all().flat_map(|own| {
-            let found = [(image(own), "image"), (key(manifests, pods, own), "env")];
-            found.into_iter().filter_map(|(check, field)| Some(check?.at(pods.at(&own.at(field)))))
+    find: Find::Files(|manifests| {
+        let of_pods = manifests.pods.iter().filter(|pods| !pods.are_tasks()).flat_map(|pods| {
+            let of_containers = pods.all().flat_map(|own| {
+                let found = [(image(own), "image"), (key(manifests, pods, own), "env")];
+                found.into_iter().filter_map(|(check, field)| Some(check?.at(pods.at(&own.at(field)))))
+            });
+            let of_pods = [claim(manifests, pods), name(manifests, pods)].into_iter().flatten();
+            of_containers.chain(of_pods.map(|check| check.at(pods.at("volumes")))).collect::<Vec<_>>()
         });
-        let of_pods = [claim(manifests, pods), name(manifests, pods)].into_iter().flatten();
-        let of_pods = of_pods.map(|check| check.at(pods.at("volumes")));
-        of_containers.chain(of_pods).filter(|_| !pods.are_tasks()).collect()
+        of_pods.chain(manifests.objects.iter().filter_map(no_workers)).collect()
     }),
 };
+
+/// A group of Ray's workers that begins with none, and that nobody makes larger.
+fn no_workers(object: &Object) -> Option<Check> {
+    let below = ["/spec", "/spec/rayClusterSpec", "/spec/rayClusterConfig"];
+    let (at, cluster) = below.iter().find_map(|at| {
+        let cluster = object.value.pointer(at).filter(|it| it.get("workerGroupSpecs").is_some())?;
+        Some((at.trim_start_matches('/').replace('/', "."), cluster))
+    })?;
+    let number = |group: &Value, name: &str| group.get(name).map_or(Some(0), Value::as_u64);
+    let is_empty = |group: &&Value| {
+        let least = [number(group, "replicas"), number(group, "minReplicas")];
+        least == [Some(0), Some(0)] && number(group, "maxReplicas") > Some(0)
+    };
+    let is_scaled = cluster.get("enableInTreeAutoscaling").is_some_and(|it| *it != Value::Bool(false));
+    let groups = list(cluster, "/workerGroupSpecs");
+    let group = groups.iter().find(is_empty).filter(|_| !is_scaled && object.api.starts_with("ray.io/"))?;
+    let name = group.get("groupName").and_then(Value::as_str).unwrap_or("workers");
+    let evidence = format!("the group `{name}` begins with no worker, and without autoscaling gets none");
+    let remedy = "enableInTreeAutoscaling: true, or its replicas";
+    Some(Check::warn(evidence, remedy).at(object.place(&format!("{at}.workerGroupSpecs"))))
+}
 
 fn text<'v>(value: &'v Value, at: &str) -> Option<&'v str> {
     value.pointer(at)?.as_str().filter(|text| !text.is_empty() && !is_placeholder(text))

@@ -24,7 +24,10 @@ fn find(manifests: &Manifests) -> Vec<Check> {
                 "{kind} is known of {own}: the API server refuses one of {group}, unless a \
                  CustomResourceDefinition of that group is installed"
             ),
-            None if known => format!("{api} of the kind {kind} is not known"),
+            None if known => format!(
+                "{kind} is not known of {api}: the API server refuses it, unless an operator of that version \
+                 is installed"
+            ),
             None => format!("the kind {kind} is not known"),
         };
         let evidence = match manifests.of_object(object.number).next() {
@@ -42,7 +45,8 @@ fn find(manifests: &Manifests) -> Vec<Check> {
             }
             _ => return None,
         };
-        let right = schemas::versions(kind).next().filter(|_| of_other.is_some() && !is_defined);
+        let is_refused = known && !group.is_empty() && !is_defined;
+        let right = schemas::versions(kind).next().filter(|_| is_refused);
         let remedy = match right {
             Some(right) => {
                 format!("apiVersion: {right}, if that is meant; or see that its operator is installed")
