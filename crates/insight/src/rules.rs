@@ -28,7 +28,6 @@ use rallypoint_protocol::ids::{ConnId, Timestamp};
 /// they asked for something last.
 pub(crate) fn holds(jobs: &Jobs, now: Timestamp) -> (Vec<Held>, Vec<(u16, Vec<ConnId>)>) {
     let mut held = contradictions::two_backends(jobs);
-    held.extend(contradictions::halves(jobs));
     let gathering = gate::gathering(&jobs.plans);
     for (key, run) in jobs.runs.iter().filter(|(_, run)| run.goes_on()) {
         let plan = jobs.plan(key);
@@ -41,7 +40,9 @@ pub(crate) fn holds(jobs: &Jobs, now: Timestamp) -> (Vec<Held>, Vec<(u16, Vec<Co
     held.extend(away.chain(barriers).map(|finding| Held { store: None, run: None, finding }));
     held.extend(jobs.foreign.0.iter().map(|foreign| stores::wrong_port(foreign, now)));
     let idle = jobs.stores.keys().map(|&port| (port, of_store(jobs, port, now, &mut held))).collect();
-    (precedence::uncovered(jobs, held), idle)
+    let mut held = precedence::uncovered(jobs, held);
+    held.extend(contradictions::halves(jobs));
+    (held, idle)
 }
 
 /// What holds in one run, apart from what its waits show.

@@ -1,7 +1,6 @@
 //! Clients that ask for one key again and again: they wait, although each of their requests is answered at
 //! once. Barriers are made like that which count arrivals, and whatever does not want to block.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use super::effects::{Effects, Observed, Polled};
@@ -18,12 +17,12 @@ pub(super) struct Asks {
     read: Option<SlotId>,
     /// …and how often it has done so since.
     times: u8,
+    /// It has added to that, and not taken anything back since.
+    has_added: bool,
     /// When it was last told to ask for one key again and again…
     told: Option<Timestamp>,
     /// …and what it found then, until it was told that this has ended.
     open: Option<Polled>,
-    /// The slot that it added to last.
-    added: Option<SlotId>,
 }
 
 impl Asks {
@@ -48,21 +47,12 @@ impl Store {
 
     #[cold]
     fn reads_again(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
-        /// A longer value counts by its beginning and its length.
-        const READ: usize = 256;
         let slot = self.keys.slot(id);
-        let (Some(value), key) = (slot.value(), slot.key()) else { return };
-        let found = match parse_counter(value) {
-            Some(number) if is_asked_for(key) => Polled::Is(number),
-            None if is_of_program(key) => {
-                let mut hasher = DefaultHasher::new();
-                (value.len(), value.get(..READ).unwrap_or(value)).hash(&mut hasher);
-                Polled::Same(hasher.finish())
-            }
-            _ => return,
-        };
-        let key = key.into();
-        self.polls(conn, key, found, Duration::ZERO, fx);
+        let number = slot.value().and_then(|text| parse_counter(text));
+        if let (Some(number), true) = (number, is_asked_for(slot.key())) {
+            let key = slot.key().into();
+            self.polls(conn, key, Polled::Is(number), Duration::ZERO, fx);
+        }
     }
 
     /// A client has added `delta` to a number that is `sum` now. Who takes back what it added, again and
@@ -72,12 +62,18 @@ impl Store {
         if delta == 0 {
             return self.reads(conn, id, fx);
         }
-        let Some(session) = self.session_mut(conn).filter(|_| fx.observes()) else { return };
-        let before = std::mem::replace(&mut session.asks.added, Some(id).filter(|_| delta > 0));
-        if delta == sum {
+        if !fx.observes() || delta == sum {
+            return self.polls_no_more(conn, fx);
+        }
+        let Some(session) = self.session_mut(conn) else { return };
+        if session.asks.read == Some(id) {
+            let has_added = std::mem::replace(&mut session.asks.has_added, delta > 0);
+            if has_added && delta < 0 && sum > 0 {
+                self.is_refused(conn, id, Polled::Shared, fx);
+            }
+        } else {
+            (session.asks.read, session.asks.times, session.asks.has_added) = (Some(id), 0, delta > 0);
             self.polls_no_more(conn, fx);
-        } else if delta < 0 && sum > 0 && before == Some(id) {
-            self.is_refused(conn, id, Polled::Shared, fx);
         }
     }
 

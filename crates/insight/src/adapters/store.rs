@@ -216,7 +216,7 @@ impl Fold<'_> {
         let mut others = store.clients.iter().filter(|_| store.clients.len() <= MOST);
         let first = others.find(|(other, it)| {
             let is_another = **other != conn && (process.is_none() || it.process() != process);
-            is_another && it.published.as_ref().is_some_and(is_it)
+            is_another && it.published.as_deref().is_some_and(is_it)
         });
         let first = first.map(|(first, _)| *first);
         if let Some(client) = self.client(conn) {

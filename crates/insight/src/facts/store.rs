@@ -39,7 +39,7 @@ pub(crate) struct Client {
     /// It has used the keys of a group: it is no client that only counts itself, or watches.
     pub(crate) uses_group: bool,
     /// The group beside that of all ranks that it has published an address for last.
-    pub(crate) published: Option<Published>,
+    pub(crate) published: Option<Box<Published>>,
     /// In `init/`, as every process of `env://` and `tcp://` does once.
     pub(crate) has_counted_itself: bool,
     /// Contact with it was lost: its link was away for too long, or its host did not answer.
@@ -73,7 +73,7 @@ impl Client {
         let GlooAddress { host, size, .. } = read_gloo(address);
         self.host = self.host.take().or(host);
         let again = self.published.as_ref().is_some_and(|before| *before.group == *group);
-        self.published = Some(Published { group: group.into(), rank, size, at, again });
+        self.published = Some(Box::new(Published { group: group.into(), rank, size, at, again }));
     }
 
     /// It was seen to do this.

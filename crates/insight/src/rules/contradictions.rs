@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::facts::{Claim, Clash, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, World};
 use crate::jobs::Jobs;
-use crate::reason::{Code, Evidence, Finding, Hold, Names, ONE_JOB, Place, Reason, SAME_GROUPS, are};
+use crate::reason::{Code, Evidence, Finding, Names, ONE_JOB, Place, Reason, SAME_GROUPS, are};
 use crate::rules::Held;
 use rallypoint_api::{RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Timestamp, counted};
@@ -224,12 +224,11 @@ pub(crate) fn halves(jobs: &Jobs) -> Vec<Held> {
             format!("run {}{port} ({})", jobs.name(&other.key), Names::of(there))
         }));
         let since = run.round.started.filter(|_| !others.is_empty())?.max(run.known_since);
-        let reason = Code::TwoJobs
-            .says(format!("not complete, and may be one job with {others}"))
-            .severe(Severity::Warning)
-            .hold(Hold::Lasting)
+        let reason = Code::NodesMissing
+            .says(format!("not complete either: {others}"))
+            .joined(Place::Node, run.joined(), None)
             .look_at(ONE_JOB);
-        let finding = Finding::of_round(reason, run.round.number, since);
+        let finding = Finding::new(reason, "halves", since).in_round(Some(run.round.number));
         Some(Held { store: run.store(), run: Some(run.key.clone()), finding })
     });
     found.collect()

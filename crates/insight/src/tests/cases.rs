@@ -249,7 +249,7 @@ pass 100; see debug_server=null
 = a job whose nodes have two ids is told with both [nodes 3..3]
 join@train 0,1; join@trian 2; pass 33
 = static runs that have each node rank together are told of each other
-static@train 0,2 of 3; static@trian 1 of 3; pass 2; leave 2; pass 33; said nodes_missing=1 waiting=1
+static@train 0,2 of 3; static@trian 1 of 3; pass 2; leave 2; pass 33; said nodes_missing=3 waiting=1
 = static runs that have each node rank together are told of each other (2)
 static@train 0,2 of 3; static@trian 1:2 of 3; pass 33
 = static runs that have each node rank together are told of each other (3)

@@ -360,7 +360,7 @@ two; own; meet 3; pass 2; see ranks.joined=2; dropstore; pass 2; see ranks=null
 two; open; meet 3; pass 2; see ranks.joined=2; again a:0; lab leave 0,1; pass 2; see ranks.joined=0
 said lost=0
 = native runs that would be complete together are told of each other
-nodes 3..3; join a; join b; named jbo; join c; lab pass 31; said nodes_missing=2
+nodes 3..3; join a; join b; named jbo; join c; lab pass 31; said nodes_missing=4
 = who is silent in a round that forms is not said to be there
 nodes 3..3; join a; join b; pass 25; cut b; pass 8; holds nodes_missing
 = nobody is told to join again where no node is left

@@ -94,10 +94,6 @@ says 802 at 10.0.0.2 has asked for `lock` again and again | it is there; gone: p
 come 1 801; come 2 802; add 1 lock; leave 1; pass 1
 12x add 2 lock; take 2 lock; pass 0.5
 says 802 at 10.0.0.2 has asked for `lock` again and again | take back, as others | gone: process 801
-= what a program reads again and again does not change
-come 1 801; come 2 802; set 1 state gloo; leave 1; pass 1
-12x get 2 state; pass 0.5
-says 802 at 10.0.0.2 has asked for `state` again and again | has not changed; gone: process 801 at
 = members of a group below a prefix of their own are prepared for different sizes and nobody waits
 for 1..5: come % 800+%
 set 1 /dp/0/0 gloo; set 2 /dp/0/1 gloo; set 3 /dp/0/2 gloo3; pass 6

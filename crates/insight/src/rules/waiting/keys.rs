@@ -232,9 +232,6 @@ impl Graph<'_> {
                     (format!("which is {number}"), Code::WaitingForKey.rule().look_at)
                 }
                 (None, Some(Polled::There)) => ("it is there".into(), LOCKED),
-                (None, Some(Polled::Same(_))) => {
-                    ("it has not changed".into(), Code::WaitingForKey.rule().look_at)
-                }
                 (None, Some(Polled::Shared)) => {
                     ("what they add they take back, as others have added to it, too".into(), LOCKED)
                 }
@@ -246,7 +243,7 @@ impl Graph<'_> {
             let is_slip = matches!(similar, Some(Similar::Slip(_))) && gone.is_none();
             let n = who.count();
             let text = match found {
-                Some(Polled::There | Polled::Held | Polled::Same(_) | Polled::Shared) => {
+                Some(Polled::There | Polled::Held | Polled::Shared) => {
                     format!(
                         "{who} {} asked for `{about}` again and again for up to {waited}: {absence}",
                         has(n)

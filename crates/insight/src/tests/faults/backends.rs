@@ -102,8 +102,8 @@ run 3; pass 5; leave 1; cas 0 leave; cas 0 wait; cas 2 leave
 tells lost: node1, node 1 never 1 of 3
 = c10d: two runs of which nobody says how many they are, with a slip in an id
 join@train-llm 0..2; join@train-lm 2
-tells two_jobs: node0, node1
-says may be one job with run train-lm (node2)
+tells nodes_missing: node0, node1
+says not complete either: run train-lm (node2)
 = c10d: a node dies while it is not seen what its workers do
 run 3; pass 5; leave 2
 tells lost: node2, node 2 never while training
