@@ -31,6 +31,11 @@ impl Asks {
     /// Who has read a key less often may only have looked.
     const OFTEN: u8 = 3;
 
+    /// It asks for what this slot holds from now on.
+    fn turn_to(&mut self, slot: Option<SlotId>) {
+        (self.read, self.times, self.has_added) = (slot, 0, false);
+    }
+
     fn is_due(&self, now: Timestamp) -> bool {
         self.told.is_none_or(|last| now.since(last) >= Self::EVERY)
     }
@@ -62,18 +67,19 @@ impl Store {
         if delta == 0 {
             return self.reads(conn, id, fx);
         }
-        if !fx.observes() || delta == sum {
-            return self.polls_no_more(conn, fx);
+        if !fx.observes() {
+            return;
         }
         let Some(session) = self.session_mut(conn) else { return };
-        if session.asks.read == Some(id) {
-            let has_added = std::mem::replace(&mut session.asks.has_added, delta > 0);
-            if has_added && delta < 0 && sum > 0 {
-                self.is_refused(conn, id, Polled::Shared, fx);
-            }
-        } else {
-            (session.asks.read, session.asks.times, session.asks.has_added) = (Some(id), 0, delta > 0);
+        let is_other = session.asks.read != Some(id);
+        if is_other {
+            session.asks.turn_to(Some(id));
+        }
+        let had_added = std::mem::replace(&mut session.asks.has_added, delta > 0);
+        if is_other || delta == sum {
             self.polls_no_more(conn, fx);
+        } else if had_added && delta < 0 && sum > 0 {
+            self.is_refused(conn, id, Polled::Shared, fx);
         }
     }
 
@@ -94,7 +100,7 @@ impl Store {
         }
         let Some(session) = self.session_mut(conn) else { return false };
         if session.asks.read != Some(id) {
-            (session.asks.read, session.asks.times) = (Some(id), 0);
+            session.asks.turn_to(Some(id));
             self.polls_no_more(conn, fx);
             return false;
         }
@@ -153,7 +159,7 @@ impl Store {
             }
             return;
         }
-        (session.asks.read, session.asks.times) = (id, 0);
+        session.asks.turn_to(id);
         if session.asks.open.take().is_some() {
             for key in keys.iter() {
                 fx.observe(Observed::PollEnds { conn, key: Some(key.into()) });

@@ -11,7 +11,7 @@ mod environment_complete;
 mod environment_consistent;
 mod environment_understood;
 pub(crate) mod ephemeral_port;
-mod interface;
+pub(crate) mod interface;
 mod large_answers;
 mod latency;
 mod loopback_endpoint;

@@ -21,8 +21,8 @@ fn find(facts: &NetworkFacts) -> Check {
     }
     let why = facts.tried.iter().find_map(|(_, outcome)| outcome.as_ref().err());
     let why = why.map_or_else(|| "no address was tried".to_owned(), |failure| failure.text.clone());
-    let is_unreachable = facts.own.iter().all(IpAddr::is_ipv4);
-    if is_unreachable && !facts.tried.is_empty() && facts.tried.iter().all(|(addr, _)| addr.is_ipv6()) {
+    let has_no_ipv6 = facts.own.iter().all(IpAddr::is_ipv4);
+    if has_no_ipv6 && !facts.tried.is_empty() && facts.tried.iter().all(|(addr, _)| addr.is_ipv6()) {
         return Check::fail(
             format!("{why}: this host has no IPv6"),
             "an IPv4 address, or a name that has one",

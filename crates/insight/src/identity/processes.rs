@@ -8,10 +8,10 @@ use crate::facts::{
     Client, CountedRanks, Links, Meeting, Membership, Plans, Published, RunKey, Runs, StoreWatch,
     TrackedNode, TrackedRun, Waiting, with_pid,
 };
-use crate::reason::{Evidence, Names, Presence, Sighting, all, if_some};
+use crate::reason::{Evidence, Names, Presence, Sighting, if_some};
 use rallypoint_api::{RunKind, Seen};
-use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp, count};
-use rallypoint_protocol::keys::{Role, Wanted, address_of, wanted};
+use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
+use rallypoint_protocol::keys::{Wanted, address_of, wanted};
 use rallypoint_store::WaitView;
 
 pub(crate) const WAITS_SHOWN: usize = 8;
@@ -220,26 +220,6 @@ impl Graph<'_> {
             });
             named.collect()
         })
-    }
-
-    /// `; all 3 processes that are connected wait`: none of them writes what they wait for. Agents write
-    /// nothing for programs.
-    pub(crate) fn all_wait(&self, again: &[Waiting]) -> String {
-        let everybody = self.everybody();
-        let waits = self.store.waits.values().chain(again);
-        let waiting = waits.filter_map(|wait| everybody.get(&wait.view.conn).map(|(_, known)| *known));
-        let waiting: HashSet<ConnId> = waiting.collect();
-        let is_agent =
-            |conn: &ConnId| self.store.clients.get(conn).is_some_and(|client| client.role == Role::Agent);
-        let known = everybody.values().map(|(_, known)| *known);
-        let (agents, others): (HashSet<_>, HashSet<_>) = known.partition(is_agent);
-        let but = if agents.is_empty() { "" } else { " but the agents" };
-        match others.len() {
-            n @ 2.. if others.is_subset(&waiting) => {
-                format!("; {} that are connected wait{but}", all(count(n), "processes"))
-            }
-            _ => String::new(),
-        }
     }
 
     /// How often the processes of this store have counted themselves, and their ranks.

@@ -12,6 +12,9 @@ fn who_is_of_no_job_is_told_or_left_alone() {
         "
 = a program waits for a key that nobody writes
 come 1 801; set 1 data_ready; come 2 802; wait 2 data_redy; pass 6; says data_redy | data_ready | 802
+= a process that published on one of its connections is named once
+come 1 801; conn 4 801 at 10.0.0.1; set 1 /w/0/0 gloo; come 2 802; wait 2 /go; pass 6; nowhere 801 at
+says not there: process 801 on host1, rank 0 of `/w/0` (connected
 = two programs wait for each other
 come 1 801; wait 1 from_b; come 2 802; wait 2 from_a; pass 6
 says not there: process 802 at 10.0.0.2 (connected, waits for `from_a`)

@@ -1,6 +1,7 @@
 //! A network that the hosts do not have, or a slow one though they have a fast one.
 
 use super::prelude::*;
+use crate::pod::interface::{ONLY_NCCL, VARIABLES, is_only_for_nccl};
 
 pub(super) const RULE: Rule = Rule {
     id: "network-guess",
@@ -27,12 +28,11 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
             format!("NCCL_IB_DISABLE=1, though the container asks for {device}: NCCL uses slow TCP");
         found.push(Check::warn(evidence, "take NCCL_IB_DISABLE out").at(place()));
     }
-    for name in ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"] {
+    for name in VARIABLES {
         let value = value(name);
-        let is_pattern = value.starts_with(['^', '=', '!']) && !name.starts_with("NCCL");
         let what = match value {
             "lo" if pods.are_several() => "the others are not on the loopback of a node",
-            _ if is_pattern => "only NCCL reads `^` and `=`; gloo looks for this very name",
+            _ if is_only_for_nccl(name, value) => ONLY_NCCL,
             _ => continue,
         };
         let remedy = format!("{name} with the name of one interface (`ip -br link`)");

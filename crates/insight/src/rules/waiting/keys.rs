@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::facts::{Client, Meeting, Passed, Poll, RunKey, TrackedRun, Waiting, process};
+use crate::facts::{Client, Meeting, Passed, Poll, Published, RunKey, TrackedRun, Waiting, process};
 use crate::identity::processes::Graph;
 use crate::reason::{
-    Code, Finding, Hold, Names, Presence, RESET, SAME_GROUPS, SLIP, Sighting, Waits, are, has, have_waited,
-    if_some,
+    Code, Finding, Hold, Names, Presence, RESET, SAME_GROUPS, SLIP, Sighting, Waits, all, are, has,
+    have_waited, if_some,
 };
 use crate::rules::waiting::{NOT_REACHED, in_group};
-use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
+use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp, count};
 use rallypoint_protocol::keys::{
-    BARRIER, KeyPattern, address_of, below_own_prefix, classify, is_asked_for, is_of_program, own_member,
-    published_by, store_barrier, wanted,
+    BARRIER, KeyPattern, Role, address_of, below_own_prefix, classify, is_asked_for, is_of_program,
+    own_member, published_by, store_barrier, wanted,
 };
 use rallypoint_store::{KeyPast, Polled, Similar};
 
@@ -43,6 +43,15 @@ fn barrier_of(key: &[u8], size: Option<i64>) -> Option<String> {
     }
     let name = if size.is_some() { key } else { key.strip_suffix(b"/last_member")? };
     Some(format!("the barrier `{}`", ShownKey(name)))
+}
+
+/// The members of a group by the number of them that they are prepared for.
+fn by_size(members: &BTreeMap<ConnId, &Published>) -> BTreeMap<u32, BTreeSet<ConnId>> {
+    let mut sizes: BTreeMap<u32, BTreeSet<ConnId>> = BTreeMap::new();
+    for (&conn, it) in members {
+        sizes.entry(it.size.unwrap_or_default()).or_default().insert(conn);
+    }
+    sizes
 }
 
 impl Graph<'_> {
@@ -97,10 +106,7 @@ impl Graph<'_> {
     /// Groups whose members are prepared for different numbers of them.
     pub(crate) fn groups_that_differ(&self) -> Vec<(Option<RunKey>, Finding)> {
         let found = self.published().iter().filter_map(|(group, members)| {
-            let mut sizes: BTreeMap<u32, BTreeSet<ConnId>> = BTreeMap::new();
-            for (&conn, it) in members {
-                sizes.entry(it.size.unwrap_or_default()).or_default().insert(conn);
-            }
+            let sizes = by_size(members);
             // Where two have one rank, one was a member before, and the other has taken its place.
             let ranks: BTreeSet<u32> = members.values().map(|it| it.rank).collect();
             let differ = sizes.len() > 1 && ranks.len() == members.len();
@@ -171,11 +177,8 @@ impl Graph<'_> {
         let there: HashSet<ConnId> = waits.iter().filter_map(|(member, _)| *member).collect();
         let group = members.iter().find_map(|(_, wait)| self.own_member(wait));
         // How many members those who have published there are prepared for.
-        let mut sizes: BTreeMap<u32, BTreeSet<ConnId>> = BTreeMap::new();
-        let published = group.and_then(|(group, ..)| self.published().get(group));
-        for (&conn, it) in published.into_iter().flatten() {
-            sizes.entry(it.size.unwrap_or_default()).or_default().insert(conn);
-        }
+        let sizes =
+            group.and_then(|(group, ..)| self.published().get(group)).map(by_size).unwrap_or_default();
         let (ended, others) = match of_run {
             Some((run, meeting)) if waits.iter().all(|(member, _)| member.is_some()) => {
                 (self.ended_ranks(run, meeting), self.others(run, meeting, &there))
@@ -293,6 +296,26 @@ impl Graph<'_> {
             }
         });
         (Names::of(ended), others)
+    }
+
+    /// `; all 3 processes that are connected wait`: none of them writes what they wait for. Agents write
+    /// nothing for programs.
+    fn all_wait(&self, again: &[Waiting]) -> String {
+        let everybody = self.everybody();
+        let waits = self.store.waits.values().chain(again);
+        let waiting = waits.filter_map(|wait| everybody.get(&wait.view.conn).map(|(_, known)| *known));
+        let waiting: HashSet<ConnId> = waiting.collect();
+        let is_agent =
+            |conn: &ConnId| self.store.clients.get(conn).is_some_and(|client| client.role == Role::Agent);
+        let known = everybody.values().map(|(_, known)| *known);
+        let (agents, others): (HashSet<_>, HashSet<_>) = known.partition(is_agent);
+        let but = if agents.is_empty() { "" } else { " but the agents" };
+        match others.len() {
+            n @ 2.. if others.is_subset(&waiting) => {
+                format!("; {} that are connected wait{but}", all(count(n), "processes"))
+            }
+            _ => String::new(),
+        }
     }
 
     /// Why the key that a program waits for is not there, and what to look at.
