@@ -380,11 +380,8 @@ impl LinkSessions {
     }
 
     /// Cuts clients off if this link leaves no memory for others: idle clients first, and of these the
-    /// largest first.
+    /// largest first. A request that alone may grow is spared until little is left.
     pub(super) fn relieve(&mut self) {
-        /// An active client is cut off only if this link holds this many times as much as everybody else has
-        /// left.
-        const FAR_BEYOND: usize = 4;
         if !self.is_in_the_way() {
             return;
         }
@@ -401,9 +398,8 @@ impl LinkSessions {
         let mut holders: Vec<_> = self.end.all().filter_map(holds).collect();
         holders.sort_unstable_by(|a, b| b.cmp(a));
         for (is_still, _, no) in holders {
-            let is_due =
-                if is_still { self.is_in_the_way() } else { self.queued() / FAR_BEYOND > self.fair() };
-            if is_due && self.favourite != Some(no) {
+            let is_idle = is_still && self.favourite != Some(no);
+            if self.is_far_beyond() || is_idle && self.is_in_the_way() {
                 self.end_session(no, &End::OutOfMemory);
             }
         }
@@ -412,10 +408,20 @@ impl LinkSessions {
 
     /// Whether this link takes the memory that others need.
     fn is_in_the_way(&self) -> bool {
-        const LEFT_TO_OTHERS: usize = 16;
-        let budget = self.stores.budget();
         let most = self.end.memory().max(self.input);
-        most > self.fair() || budget.room() < (budget.limit() / LEFT_TO_OTHERS).max(2 * WINDOW)
+        most > self.fair() || self.stores.budget().room() < self.left_to_others()
+    }
+
+    /// Whether this link holds more than what is to be left to others, and less than that is left.
+    fn is_far_beyond(&self) -> bool {
+        let least = self.left_to_others();
+        self.stores.budget().room() < least && self.queued() > least
+    }
+
+    /// The memory that no link may take from others.
+    fn left_to_others(&self) -> usize {
+        const SHARE: usize = 16;
+        (self.stores.budget().limit() / SHARE).max(2 * WINDOW)
     }
 
     /// The waiting bytes: replies for clients, and requests that are not applied.
