@@ -33,7 +33,7 @@ pub struct RunList {
 }
 
 /// How a run's processes find each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum RunKind {
@@ -42,6 +42,7 @@ pub enum RunKind {
     /// torchrun with the static rendezvous (`--master-addr`, `--node-rank`).
     Static,
     /// `env://` or `tcp://`: ranks without an agent. The run has no id and is called `store:PORT`.
+    #[default]
     Env,
     /// rallypoint's own rendezvous.
     Native,
@@ -67,11 +68,12 @@ impl RunKind {
 }
 
 /// The state of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     /// Nodes are still missing.
+    #[default]
     Joining,
     /// The minimum has joined; the round closes at `deadline`, or earlier at the maximum.
     LastCall,

@@ -48,6 +48,8 @@ pub enum Polled {
     There,
     /// It reads this number.
     Is(i64),
+    /// It reads the same value, which is no number and has this fingerprint.
+    Same(u64),
     /// Its compare-set is refused: another has set the key, such as a lock.
     Held,
     /// It adds to the key and takes that back, as others have added to it, too.

@@ -202,11 +202,14 @@ impl TrackedRun {
         let is_of_this = |node: &TrackedNode| {
             node.is_dead() && !had_met && node.gone.is_some_and(|gone| now.since(gone) < JUST_BEFORE)
         };
+        // Who claimed a rank before all had met went on with those.
+        let had_begun = |node: &TrackedNode| {
+            let is_before = |completed| node.joined <= completed;
+            node.membership == Membership::Earlier
+                || node.is_rival() && round.completed.is_some_and(is_before)
+        };
         let stays = |node: &TrackedNode| {
-            matches!(node.id, NodeId::Rank(_))
-                && node.membership != Membership::Earlier
-                && node.gone.is_none()
-                && !node.finished
+            matches!(node.id, NodeId::Rank(_)) && !had_begun(node) && node.gone.is_none() && !node.finished
         };
         let mut nodes = std::mem::take(&mut self.life.nodes);
         nodes.retain(|node| stays(node) || is_of_this(node));

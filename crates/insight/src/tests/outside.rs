@@ -97,6 +97,10 @@ says 802 at 10.0.0.2 has asked for `lock` again and again | it is there; gone: p
 come 1 801; come 2 802; add 1 lock; leave 1; pass 1
 12x add 2 lock; take 2 lock; pass 0.5
 says 802 at 10.0.0.2 has asked for `lock` again and again | take back, as others | gone: process 801
+= who reads a text again and again finds the same
+come 1 801; come 2 802; set 1 state writing; leave 1; pass 1
+12x get 2 state; pass 0.5
+says 802 at 10.0.0.2 has asked for `state` again and again | it has not changed; gone: process 801
 = members of a group below a prefix of their own are prepared for different sizes and nobody waits
 for 1..5: come % 800+%
 set 1 /dp/0/0 gloo; set 2 /dp/0/1 gloo; set 3 /dp/0/2 gloo3; pass 6
@@ -150,10 +154,6 @@ come 1 801; add 1 /ft_rendezvous_barrier:job:join_count_0
 come 2 802; add 2 /ft_rendezvous_barrier:job:join_count_0; set 2 /ft_rendezvous_barrier:job:shutdown
 6x ask 1 /ft_rendezvous_barrier:job:shutdown; pass 1
 pass 6; quiet
-= a probe looks while a rank is missing
-rank 0 of 2; await 0 1; probe 90; pass 6
-says rank 1
-nowhere 9001
 = a probe waits for the rank that is missing
 rank 0 of 2; await 0 1; probe 90; await 90 1; pass 4; leave 90; pass 6
 says rank 1

@@ -130,6 +130,22 @@ fn who_adds_to_a_lock_and_takes_it_back_is_told_until_it_has_it() {
 }
 
 #[test]
+fn who_reads_a_text_again_and_again_is_told_with_what_tells_it_from_others() {
+    let (world, one, other) = two();
+    let mut seen = std::collections::BTreeSet::new();
+    for text in ["writing", "ready", "ready"] {
+        other.set("state", text);
+        world.pass(1);
+        for _ in 0..10 {
+            one.get("state");
+        }
+        seen.extend(told(&world));
+    }
+    assert_eq!(seen.len(), 2, "{seen:?}");
+    assert!(seen.iter().all(|told| told.starts_with("state Same(")), "{seen:?}");
+}
+
+#[test]
 fn who_looks_again_and_again_for_a_key_that_is_there_is_told_until_it_is_gone() {
     let (world, one, other) = two();
     other.set("lock", "other");

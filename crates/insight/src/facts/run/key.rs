@@ -13,6 +13,12 @@ pub(crate) enum RunKey {
     Store { port: u16, id: Option<RunId> },
 }
 
+impl Default for RunKey {
+    fn default() -> Self {
+        Self::Store { port: 0, id: None }
+    }
+}
+
 impl RunKey {
     /// The id, if there is one.
     pub(crate) fn id(&self) -> Option<&RunId> {

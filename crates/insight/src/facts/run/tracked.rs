@@ -17,7 +17,7 @@ use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 use rallypoint_protocol::keys::{ExpectedWriter, Wanted};
 
 /// What is known of one run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TrackedRun {
     pub(crate) key: RunKey,
     pub(crate) kind: RunKind,
@@ -449,32 +449,8 @@ impl TrackedRun {
 /// What changes it, beside its traffic.
 impl TrackedRun {
     pub(crate) fn new(key: RunKey, kind: RunKind, now: Timestamp) -> Self {
-        Self {
-            key,
-            kind,
-            version: 1,
-            shown_version: 0,
-            kept_version: 0,
-            first_seen: now,
-            known_since: now,
-            restored: None,
-            state: RunState::Joining,
-            state_since: now,
-            gathers_anew: None,
-            agents: BTreeSet::new(),
-            hosts: BTreeSet::new(),
-            has_state: false,
-            is_unreadable: false,
-            plan_version: 0,
-            native: None,
-            round: RoundFacts::default(),
-            life: LifeFacts::default(),
-            world: World::default(),
-            told_start: None,
-            timeline: VecDeque::new(),
-            new_moments: Vec::new(),
-            findings: Vec::new(),
-        }
+        let (first_seen, known_since, state_since) = (now, now, now);
+        Self { key, kind, version: 1, first_seen, known_since, state_since, ..Self::default() }
     }
 
     /// All that is known of it is of before the server was restarted: there is nothing to report.

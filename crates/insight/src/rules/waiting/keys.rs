@@ -225,39 +225,35 @@ impl Graph<'_> {
         } else {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
             let gone = publisher.and_then(|name| self.store.publishers.get(name)?.gone);
-            let (absence, look_at) = match (gone, found) {
+            let says = |text: String| Code::WaitingForKey.says(text);
+            let n = who.count();
+            let lacks = |why| says(format!("{who} {} {waited} for `{about}`, {why}", have_waited(n)));
+            let asks = |why| {
+                let again = "again and again for up to";
+                says(format!("{who} {} asked for `{about}` {again} {waited}: {why}", has(n)))
+            };
+            let reason = match (gone, found) {
                 (Some(at), _) => {
                     let ago = Elapsed(self.now.since(at));
-                    (format!("whose writer's connection closed {ago} ago"), WRITER_GONE)
+                    lacks(format!("whose writer's connection closed {ago} ago")).look_at(WRITER_GONE)
                 }
-                // Whoever reads it again and again waits for another number.
-                (None, Some(Polled::Is(number))) => {
-                    (format!("which is {number}"), Code::WaitingForKey.rule().look_at)
-                }
-                (None, Some(Polled::There)) => ("it is there".into(), LOCKED),
+                // Whoever reads it again and again waits for another value.
+                (None, Some(Polled::Is(number))) => lacks(format!("which is {number}")),
+                (None, Some(Polled::Same(_))) => asks("it has not changed"),
+                (None, Some(Polled::There)) => asks("it is there").look_at(LOCKED),
                 (None, Some(Polled::Shared)) => {
-                    ("what they add they take back, as others have added to it, too".into(), LOCKED)
+                    asks("what they add they take back, as others have added to it, too").look_at(LOCKED)
                 }
                 (None, Some(Polled::Held)) => {
-                    ("it holds another value than their compare_set expects".into(), LOCKED)
+                    asks("it holds another value than their compare_set expects").look_at(LOCKED)
                 }
-                (None, Some(Polled::Absent) | None) => self.absence(wait, run),
+                (None, Some(Polled::Absent) | None) => {
+                    let (absence, look_at) = self.absence(wait, run);
+                    lacks(absence).look_at(look_at)
+                }
             };
             let is_slip = matches!(similar, Some(Similar::Slip(_))) && gone.is_none();
-            let n = who.count();
-            let text = match found {
-                Some(Polled::There | Polled::Held | Polled::Shared) => {
-                    format!(
-                        "{who} {} asked for `{about}` again and again for up to {waited}: {absence}",
-                        has(n)
-                    )
-                }
-                _ => format!("{who} {} {waited} for `{about}`, {absence}", have_waited(n)),
-            };
-            Code::WaitingForKey
-                .says(text)
-                .look_at(if is_slip { SLIP } else { look_at })
-                .then(&if_some(similar, beside))
+            reason.when(is_slip, |reason| reason.look_at(SLIP)).then(&if_some(similar, beside))
         };
         let reason = reason.held(&who).ended(&ended).others(&others).then(&self.all_wait(again));
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));

@@ -324,3 +324,9 @@ fn what_is_said_of_static_nodes_is_the_truth() {
         played(Truth::new(nodes, ranks), &format!("{nodes} nodes, ranks {ranks:?}"), schedule)
     });
 }
+
+#[test]
+fn what_was_false_once_is_true() {
+    let again = vec![(Op::ComeAll, 0), (Op::Freeze(2), 105), (Op::FinishAll, 105), (Op::Host, 40)];
+    assert_eq!(played(Truth::new(3, [0, 1, 2, 2]), "", again).checked, Ok(()));
+}

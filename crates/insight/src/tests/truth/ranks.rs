@@ -408,11 +408,16 @@ fn what_is_said_of_ranks_beside_a_c10d_run_is_the_truth() {
 
 #[test]
 fn what_was_false_once_is_true() {
-    use Op::{Come, ComeAll, ComeWrong, Connect, Die, EndJob, Group, Host, Publish, Restart, SecondJob};
+    use Op::{
+        Come, ComeAll, ComeWrong, Connect, Die, Duplicate, EndJob, Group, Host, Publish, Reset, Restart,
+    };
     let in_group = vec![(ComeAll, 0), (Group(0, 0), 0), (Die(2), 0), (Restart(1), 0), (ComeWrong(2, 2), 180)];
-    let dropped = vec![(Host(2), 0), (SecondJob(3), 0), (EndJob(1), 0), (Come(1), 0)];
-    let left = vec![(Connect(3), 5), (SecondJob(4), 90), (EndJob(0), 40), (Publish(3), 5), (Come(1), 0)];
-    for schedule in [in_group, dropped, left] {
+    let dropped = vec![(Host(2), 0), (Op::SecondJob(3), 0), (EndJob(1), 0), (Come(1), 0)];
+    let left = vec![(Connect(3), 5), (Op::SecondJob(4), 90), (EndJob(0), 40), (Publish(3), 5), (Come(1), 0)];
+    let first =
+        [(ComeAll, 0), (Restart(2), 0), (Duplicate(0), 0), (Come(0), 90), (Reset, 0), (Restart(3), 180)];
+    let beside = [&first[..], &[(ComeWrong(2, 5), 90)]].concat();
+    for schedule in [in_group, dropped, left, beside] {
         assert_eq!(played(Truth::new(), "", schedule).checked, Ok(()));
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Meeting {
     pub(crate) first_met: Option<Timestamp>,
     /// Who held a rank before: until the address was dropped, or another process published it.
     pub(crate) former: BTreeMap<u32, RankInfo>,
+    /// Live processes whose ranks others have in `former`, too.
+    beside: Vec<(u32, RankInfo)>,
     /// When those of `former` had met, and had met first, if none of them has come again since.
     before: Option<(Timestamp, Option<Timestamp>)>,
     /// Ranks whose process ended and whose place another took.
@@ -159,13 +161,16 @@ impl Meeting {
         {
             // It is there, and comes no more.
             self.before = None;
-            self.former.insert(rank, RankInfo { withdrawn: true, ..info });
+            let first = self.former.insert(rank, RankInfo { withdrawn: true, ..info.clone() });
+            let is_beside = |first: &RankInfo| first.is_live() && !first.is_same_process(&info);
+            self.beside.extend(first.filter(is_beside).map(|first| (rank, first)));
         }
     }
 
     /// The connection of a rank closed.
     pub(crate) fn leave(&mut self, leaving: Leaving) {
         let Leaving { conn, rank, is_cut_off, gave_up, may_have_met, at } = leaving;
+        self.beside.retain(|(_, info)| info.conn != conn);
         let of_former = self.former.get_mut(&rank).into_iter();
         let its_own = of_former.chain(self.ranks.get_mut(&rank)).filter(|info| info.conn == conn);
         let mut of_this_meeting = None;
@@ -261,7 +266,8 @@ impl Meeting {
 
     /// Who has this rank here, or had it.
     pub(crate) fn known_as(&self, rank: u32) -> impl Iterator<Item = &RankInfo> {
-        [&self.ranks, &self.former].into_iter().filter_map(move |of| of.get(&rank))
+        let beside = self.beside.iter().filter(move |(of, _)| *of == rank).map(|(_, info)| info);
+        [&self.ranks, &self.former].into_iter().filter_map(move |of| of.get(&rank)).chain(beside)
     }
 
     /// Whether who is prepared for so many ranks can meet these.
