@@ -4,39 +4,43 @@
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use rallypoint_protocol::ids::{ConnId, Timestamp};
+
 /// What is known of the past of a key that is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyPast {
     /// The key has never been there.
     #[default]
     NotDeleted,
-    /// A client has deleted the key, or taken its last item.
-    Deleted,
+    /// This client deleted the key then.
+    Deleted(ConnId, Timestamp),
+    /// This client took the last item of the queue then.
+    Taken(ConnId, Timestamp),
     /// Not known: more keys were deleted since then than are remembered, or the server has restarted.
     NotKnown,
 }
 
-/// The last keys that clients have deleted, by the hashes of their names.
+/// The last keys that clients have deleted, by the hashes of their names, and how.
 #[derive(Debug, Default)]
 pub(super) struct Deleted {
-    last: VecDeque<u64>,
+    last: VecDeque<(u64, KeyPast)>,
     has_forgotten: bool,
 }
 
 impl Deleted {
     const MOST: usize = 1024;
 
-    pub(super) fn add(&mut self, key: &[u8]) {
+    pub(super) fn add(&mut self, key: &[u8], how: KeyPast) {
         let key = hash(key);
         // A queue may be emptied many times in a row.
-        if self.last.back() == Some(&key) {
-            return;
+        if self.last.back().is_some_and(|(last, _)| *last == key) {
+            self.last.pop_back();
         }
         if self.last.len() == Self::MOST {
             self.last.pop_front();
             self.has_forgotten = true;
         }
-        self.last.push_back(key);
+        self.last.push_back((key, how));
     }
 
     /// Begins without knowing which keys were deleted before.
@@ -45,10 +49,11 @@ impl Deleted {
     }
 
     pub(super) fn past_of(&self, key: &[u8]) -> KeyPast {
-        match self.last.contains(&hash(key)) {
-            true => KeyPast::Deleted,
-            false if self.has_forgotten => KeyPast::NotKnown,
-            false => KeyPast::NotDeleted,
+        let key = hash(key);
+        match self.last.iter().rfind(|(deleted, _)| *deleted == key) {
+            Some((_, how)) => *how,
+            None if self.has_forgotten => KeyPast::NotKnown,
+            None => KeyPast::NotDeleted,
         }
     }
 }
@@ -66,10 +71,12 @@ mod tests {
     #[test]
     fn what_is_forgotten_is_not_said_to_be_new() {
         let mut deleted = Deleted::default();
-        deleted.add(b"first");
-        assert_eq!(deleted.past_of(b"first"), KeyPast::Deleted);
+        let by = |n| KeyPast::Deleted(ConnId::new(n, 1), Timestamp::default());
+        deleted.add(b"first", by(0));
+        deleted.add(b"first", by(1));
+        assert_eq!(deleted.past_of(b"first"), by(1));
         assert_eq!(deleted.past_of(b"other"), KeyPast::NotDeleted);
-        (0..Deleted::MOST as u32).for_each(|n| deleted.add(&n.to_be_bytes()));
+        (0..Deleted::MOST as u32).for_each(|n| deleted.add(&n.to_be_bytes(), by(2)));
         assert_eq!(deleted.past_of(b"first"), KeyPast::NotKnown);
         assert_eq!(deleted.last.len(), Deleted::MOST);
     }

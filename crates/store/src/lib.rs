@@ -324,7 +324,7 @@ impl Store {
                 fx.reply(Reply::Nonce(nonce));
             }
             Request::QueuePush { key, value } => self.queue_push(key, value, fx)?,
-            Request::QueuePop { key } => self.queue_pop(key, fx),
+            Request::QueuePop { key } => self.queue_pop(conn, key, fx),
             Request::QueueLen { key } => {
                 let len = self.keys.find(key).map_or(0, |id| self.keys.slot(id).queue_len());
                 fx.reply(Reply::count(len));
@@ -378,6 +378,11 @@ impl Store {
 
     fn session(&self, conn: ConnId) -> Option<&Session> {
         self.sessions.get(conn.slot())?.as_ref().filter(|session| session.conn == conn)
+    }
+
+    /// The time of a client's last request.
+    fn heard_last(&self, conn: ConnId) -> Timestamp {
+        self.session(conn).map(|session| session.heard).unwrap_or_default()
     }
 
     fn is_probe(&self, conn: ConnId) -> bool {

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::capacity::Refusal;
+use super::deleted::KeyPast;
 use super::keyspace::Queue;
 use super::slot::SlotId;
 use super::waiters::WaitOn;
@@ -35,7 +36,7 @@ impl Store {
         Ok(())
     }
 
-    pub(super) fn queue_pop(&mut self, key: &[u8], fx: &mut impl Effects) {
+    pub(super) fn queue_pop(&mut self, conn: ConnId, key: &[u8], fx: &mut impl Effects) {
         let Some(id) = self.keys.find(key) else {
             return fx.reply(Reply::Number(0));
         };
@@ -44,7 +45,7 @@ impl Store {
             fx.reply(Reply::Value(&item));
             if !self.keys.slot(id).is_present() {
                 self.add_missing(id);
-                self.deleted.add(key);
+                self.deleted.add(key, KeyPast::Taken(conn, self.heard_last(conn)));
             }
         }
         self.release(id);

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::capacity::Refusal;
+use super::deleted::KeyPast;
 use super::keyspace::{Answer, Looked};
 use super::number::{decimal, parse_counter};
 use super::slot::SlotId;
@@ -214,7 +215,7 @@ impl Store {
             self.touch(conn, id, fx);
             if self.keys.set_value(id, None).is_some() {
                 deleted = 1;
-                self.deleted.add(key);
+                self.deleted.add(key, KeyPast::Deleted(conn, self.heard_last(conn)));
                 self.after_loss(id);
             }
         }

@@ -21,8 +21,8 @@ const fn look_at(presence: Presence, place: Place) -> &'static str {
         (Presence::NeverSeen | Presence::Unknown, Place::Rank | Place::Process) => MISSING_RANK,
         (Presence::Announced, _) => ANNOUNCED,
         (Presence::Connected, Place::Rank | Place::Process) => {
-            "look at that process: is it loading or computing still, is it stopped, or have the ranks \
-             taken different ways?"
+            "look at that process: is it loading or computing still, is it stopped, has it ended and left \
+             its connection to a child, or have the ranks taken different ways?"
         }
         (Presence::Connected | Presence::Unknown, _) => AGENT,
         (Presence::Away, _) => AWAY,

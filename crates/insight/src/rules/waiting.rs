@@ -22,9 +22,9 @@ const NEVER_CAME: &str = "ranks that have not come";
 /// The run, the number of the meeting, and what the waits are for.
 type GroupKey = (RunKey, u32, String);
 
-pub(crate) const NOT_REACHED: &str = "look for ranks that have not reached this call, have ended, or make \
-                                      other groups (new_group on all ranks; TORCH_DISTRIBUTED_DEBUG and \
-                                      TORCH_DIST_INIT_BARRIER alike)";
+pub(crate) const NOT_REACHED: &str = "look for ranks that have not started or not reached this call, have \
+                                      ended, or make other groups (new_group on all ranks; \
+                                      TORCH_DISTRIBUTED_DEBUG and TORCH_DIST_INIT_BARRIER alike)";
 /// The deadlock when a node joins a running job.
 const TORCH_2_15: &str = "a known fault of torch 2.15: restart all agents, and set \
                           TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every node before nodes join a running job";

@@ -56,7 +56,7 @@ come 1 801; wait 1 go; pass 2; come 2 802; set 2 go; pass 6; quiet
 come 1 801; come 2 802; set 1 once; del 1 once
 6x wait 1 go; wait 2 once; pass 0.8; cancel 1,2; pass 0.2
 says process 801 at 10.0.0.1 has waited | for `go`, which nobody has written
-says process 802 at 10.0.0.2 has waited | for `once`, which was there: a client deleted it
+says process 802 at 10.0.0.2 has waited | for `once`, which was there: process 801 at 10.0.0.1 deleted it
 = ranks wait again and again for a key of the program
 rank 0..3 of 3; pass 40
 6x wait 0 shard; wait 1 /default_pg/shard; pass 0.8; cancel 0,1; pass 0.2

@@ -63,7 +63,7 @@ rank 0..4 of 4; pass 1; set 0,1 pg/1//cpu//0/# gloo; wait 0,1 pg/1//cpu//0/2; se
 wait 2,3 pg/2//cpu//0/0; pass 6
 says 4 processes have waited | different groups: rank 0 on host0 and rank 1 on host1 below the sub-group 1
 says rank 2 on host2 and rank 3 on host3 below the sub-group 2 | in the same order
-nowhere have not reached this call
+nowhere not reached this call
 = twin: ranks make their groups one after the other
 rank 0..4 of 4; pass 1; set 0..4 pg/1//cpu//0/# gloo; set 0..4 pg/2//cpu//0/# gloo; pass 6
 nowhere each other

@@ -318,16 +318,21 @@ impl Graph<'_> {
     fn absence(&self, wait: &Waiting, run: Option<&TrackedRun>) -> (String, &'static str) {
         // It may have been there before.
         let reset = self.store.reset.filter(|at| run.is_some_and(|run| run.first_seen <= *at));
+        let did = |conn: ConnId, what: &str, at: Timestamp| {
+            let who = self.everybody().get(&conn).map_or("a client", |(who, _)| who.as_str());
+            format!("which was there: {who} {what} {} ago", Elapsed(self.now.since(at)))
+        };
         let why = match (wait.view.past, reset) {
-            (KeyPast::Deleted, _) => "which was there: a client deleted it, or took its last item",
+            (KeyPast::Deleted(conn, at), _) => did(conn, "deleted it", at),
+            (KeyPast::Taken(conn, at), _) => did(conn, "took its last item", at),
             (_, Some(at)) => {
                 let ago = Elapsed(self.now.since(at));
                 return (format!("which does not exist; an operator reset the store {ago} ago"), RESET);
             }
-            (KeyPast::NotDeleted, None) => "which nobody has written",
+            (KeyPast::NotDeleted, None) => "which nobody has written".into(),
             // It was written and deleted, or it is not known any more whether it was.
-            (KeyPast::NotKnown, None) => "which does not exist",
+            (KeyPast::NotKnown, None) => "which does not exist".into(),
         };
-        (why.to_owned(), Code::WaitingForKey.rule().look_at)
+        (why, Code::WaitingForKey.rule().look_at)
     }
 }

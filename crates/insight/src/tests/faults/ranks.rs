@@ -294,7 +294,7 @@ says have published there: rank 0 on host0 and rank 1 on host1
 nowhere not there
 = env: a rank does not come to a group that others make
 pass 1; rank 0..3 of 3; set 0,1 pg/1//cpu//0/# gloo3; wait 0,1 pg/1//cpu//0/2; pass 6
-says not there: rank 2 on host2 (connected, asked last | look for ranks that have not reached
+says not there: rank 2 on host2 (connected, asked last | look for ranks that have not started
 nowhere published there | claimed | disagree
 = env: who is awaited in a group does not answer any more, and is given up
 rank 0..3 of 3; wait 0,1 pg/1//cpu//0/2; pass 1; cut 2; pass 6
