@@ -55,10 +55,9 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
             "no runs: {clients}, and no keys show a job: the exchange of a process group has not begun, its \
              keys have a prefix of the program's own (PrefixStore), or the run was forgotten"
         );
-        let is_explained = |said: &Explanation| {
-            const CODES: [&str; 4] = ["ranks_ended", "waiting", "waiting_for_key", "waiting_at_barrier"];
-            CODES.contains(&said.code.as_str())
-        };
+        // What is said of links and ports tells nothing of jobs.
+        let is_explained =
+            |said: &Explanation| !["link_away", "lost", "wrong_port"].contains(&said.code.as_str());
         let text = match list.connections {
             _ if list.explanations.iter().any(is_explained) => unknown,
             0 => nobody,
