@@ -410,10 +410,13 @@ impl Sheet {
     /// What is said: the headline, and below it what a reader would act on as well.
     fn explanations(&self, out: &mut TextWriter, explanations: &[Explanation], run: Option<&RunSummary>) {
         let is_alarm = |said: &Explanation| said.severity > Severity::Info;
-        // An overview omits past events that need nobody's attention, and notes beside an alarm.
+        // An overview omits past events that need nobody's attention, and notes beside an alarm, unless they
+        // tell a wait: that may be its cause.
         let has_alarm = explanations.first().is_some_and(|first| first.holds && is_alarm(first));
-        let is_told =
-            |said: &&Explanation| self.depth == Depth::Whole || is_alarm(said) || said.holds && !has_alarm;
+        let is_told = |said: &&Explanation| {
+            let is_note_to_tell = said.holds && (!has_alarm || said.code.starts_with("waiting"));
+            self.depth == Depth::Whole || is_alarm(said) || is_note_to_tell
+        };
         let explanations: Vec<_> = explanations.iter().filter(is_told).collect();
         for (at, explanation) in explanations.iter().take(self.depth.explanations()).enumerate() {
             let (word, style) = match explanation.severity {

@@ -238,6 +238,9 @@ fn a_note_beside_an_alarm_is_for_who_asks_for_the_run() {
     run.explanations.push(Explanation { severity, text, ..run.explanations[0].clone() });
     assert!(!overview(&[&run], 100).contains("a note"));
     assert!(whole(&run, 100).contains("a note"));
+    // A wait may be the cause.
+    run.explanations[1].code = "waiting_for_key".into();
+    assert!(overview(&[&run], 100).contains("a note"));
     run.explanations.remove(0);
     assert!(overview(&[&run], 100).contains("a note"));
 }
