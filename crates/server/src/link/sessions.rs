@@ -408,20 +408,16 @@ impl LinkSessions {
 
     /// Whether this link takes the memory that others need.
     fn is_in_the_way(&self) -> bool {
+        const LEFT_TO_OTHERS: usize = 16;
+        let budget = self.stores.budget();
         let most = self.end.memory().max(self.input);
-        most > self.fair() || self.stores.budget().room() < self.left_to_others()
+        most > self.fair() || budget.room() < (budget.limit() / LEFT_TO_OTHERS).max(2 * WINDOW)
     }
 
-    /// Whether this link holds more than what is to be left to others, and less than that is left.
+    /// Whether this link holds many times as much as everybody else has left.
     fn is_far_beyond(&self) -> bool {
-        let least = self.left_to_others();
-        self.stores.budget().room() < least && self.queued() > least
-    }
-
-    /// The memory that no link may take from others.
-    fn left_to_others(&self) -> usize {
-        const SHARE: usize = 16;
-        (self.stores.budget().limit() / SHARE).max(2 * WINDOW)
+        const FAR: usize = 2;
+        self.queued() / FAR > self.fair()
     }
 
     /// The waiting bytes: replies for clients, and requests that are not applied.
