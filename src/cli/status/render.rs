@@ -55,9 +55,11 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
             "no runs: {clients}, and no keys show a job: the exchange of a process group has not begun, its \
              keys have a prefix of the program's own (PrefixStore), or the run was forgotten"
         );
-        // What is said of links and ports tells nothing of jobs.
-        let is_explained =
-            |said: &Explanation| !["link_away", "lost", "wrong_port"].contains(&said.code.as_str());
+        let is_explained = |said: &Explanation| {
+            // These are of links and ports, and tell nothing of jobs.
+            const CODES: [&str; 3] = ["link_away", "lost", "wrong_port"];
+            !CODES.contains(&said.code.as_str())
+        };
         let text = match list.connections {
             _ if list.explanations.iter().any(is_explained) => unknown,
             0 => nobody,
