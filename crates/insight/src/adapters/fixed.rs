@@ -291,7 +291,7 @@ impl TrackedRun {
         let settled = self.round.beyond.extract_if(.., |_, since| now.since(*since) >= COUNTED_WITHIN);
         for (rank, since) in settled.filter(|_| !is_of_other).collect::<Vec<_>>() {
             let Some(node) = self.nodes().find(|node| node.rank == Some(rank)) else { continue };
-            self.found(contradictions::beyond(node, rank, nodes, since));
+            self.found(contradictions::beyond(self, node, nodes, since));
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::facts::{Claim, Clash, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, World};
 use crate::jobs::Jobs;
-use crate::reason::{Code, Evidence, Finding, Names, ONE_JOB, Place, Reason, SAME_GROUPS, are};
+use crate::reason::{Code, Evidence, Finding, Names, ONE_JOB, Place, Reason, SAME_GROUPS, are, if_some};
 use crate::rules::Held;
 use rallypoint_api::{RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Timestamp, counted};
@@ -25,10 +25,11 @@ pub(crate) fn other_number(newcomers: &Names, other: &str, group: u32, wrote: &E
 }
 
 /// Static: a node of a rank that node rank 0, which waits for so many nodes, does not count on.
-pub(crate) fn beyond(node: &TrackedNode, rank: u32, nodes: u32, since: Timestamp) -> Finding {
-    let (who, counts_on) = (node.label(), Place::Node.count(nodes));
+pub(crate) fn beyond(run: &TrackedRun, node: &TrackedNode, nodes: u32, since: Timestamp) -> Finding {
+    let (who, rank, counts_on) = (node.label(), node.rank.unwrap_or_default(), Place::Node.count(nodes));
+    let first = if_some(run.node_of_rank(0), |first| format!(" ({})", first.told()));
     let reason = Code::JoinRefused
-        .says(format!("{who} came as node rank {rank}, but rank 0 counts on {counts_on}"))
+        .says(format!("{who} came as node rank {rank}, but rank 0{first} counts on {counts_on}"))
         .severe(Severity::Error)
         .look_at("start every node with the same --nnodes and a --node-rank below it: they begin at 0");
     let joined = node.evidence(Seen::Joined, None, node.joined);
