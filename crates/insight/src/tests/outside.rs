@@ -72,8 +72,8 @@ says 802
 for 1..4: come % 800+%
 add 1 arrived
 30x ask 1 /done; get 2 arrived; pass 0.2
-says process 801 at 10.0.0.1 has waited | for `/done`, which nobody has written
-says 802 at 10.0.0.2 has waited | for `arrived`, which is 1 | 803 at 10.0.0.3 (connected, waits for nothing
+says process 801 at 10.0.0.1 has asked | for `/done` again and again | nobody has written
+says 802 at 10.0.0.2 has asked | which is 1 | 803 at 10.0.0.3 (connected, waits for nothing
 says not there: process 801 at 10.0.0.1 (connected, waits for `/done`)
 = what a program looked for comes, it reads something else, and another looks only once
 come 1 801; come 2 802; add 2 arrived; ask 2 /other
@@ -92,15 +92,15 @@ says 802 at 10.0.0.2 and process 803 | `download` again and again for up to | go
 come 1 801; come 2 802; set 1 lock; leave 1; pass 1
 12x ask 2 lock; pass 0.5
 pass 1
-says 802 at 10.0.0.2 has asked for `lock` again and again | it is there; gone: process 801 at 10.0.0.1
+says 802 at 10.0.0.2 has asked for `lock` again and again | which is there; gone: process 801 at 10.0.0.1
 = who had a lock that counts has ended and another tries to get it
 come 1 801; come 2 802; add 1 lock; leave 1; pass 1
 12x add 2 lock; take 2 lock; pass 0.5
-says 802 at 10.0.0.2 has asked for `lock` again and again | take back, as others | gone: process 801
+says 802 at 10.0.0.2 has asked for `lock` again and again | they take back; gone: process 801
 = who reads a text again and again finds the same
 come 1 801; come 2 802; set 1 state writing; leave 1; pass 1
 12x get 2 state; pass 0.5
-says 802 at 10.0.0.2 has asked for `state` again and again | it has not changed; gone: process 801
+says 802 at 10.0.0.2 has asked for `state` again and again | which has not changed; gone: process 801
 = members of a group below a prefix of their own are prepared for different sizes and nobody waits
 for 1..5: come % 800+%
 set 1 /dp/0/0 gloo; set 2 /dp/0/1 gloo; set 3 /dp/0/2 gloo3; pass 6
@@ -162,6 +162,11 @@ nowhere 9001
 rank 0 of 2; await 0 1; probe 90; pass 0.2; leave 90; pass 6
 says rank 1
 nowhere 9001
+= ranks that have met and another process ask and wait for keys of the program
+rank 0,1 of 2 at 10.0.0.1; met 0,1 2; come 5 805; wait 5 /quorum
+30x ask 0 /joined; pass 0.2
+says process 805 at 10.0.0.5 has waited | for `/quorum`, which nobody has written
+says rank 0 on host0 has asked for `/joined` | rank 1 on host1 | no rank here: process 805 at 10.0.0.5
 = a probe looks at a job that trains
 rank 0,1 of 2 at 10.0.0.1; met 0,1 2; pass 5; probe 90; pass 1; leave 90; pass 6; quiet
 nowhere 9001

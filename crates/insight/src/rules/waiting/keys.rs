@@ -11,13 +11,14 @@ use crate::reason::{
 use crate::rules::waiting::{NOT_REACHED, in_group};
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp, count};
 use rallypoint_protocol::keys::{
-    BARRIER, KeyPattern, Role, address_of, below_own_prefix, classify, is_asked_for, is_of_program,
-    own_member, published_by, store_barrier, wanted,
+    BARRIER, KeyPattern, Role, address_of, below_own_prefix, classify, is_asked_for, own_member,
+    published_by, store_barrier, wanted,
 };
 use rallypoint_store::{KeyPast, Polled, Similar};
 
 const WRITER_GONE: &str = "look at the log of the process that publishes it; a process publishes once, and \
                            again only when it is started anew";
+const POLLED: &str = "look which value is waited for there, and what the process does that is to write it";
 const LOCKED: &str = "if that is a lock: look at the process that has it, and, where that has ended, take \
                       the key away";
 const SAME_PREFIX: &str = "if these are processes of one job, give them all the same prefix, and let them \
@@ -64,33 +65,26 @@ impl Graph<'_> {
     }
 
     /// Waits for keys that tell no writer: those of a program, of groups below a prefix of its own, the
-    /// messages of groups without `init_process_group`; and what some ask for again and again. Beside a job a
-    /// program may well look at its own keys now and then, and a client that is no known member knows best
-    /// why it waits.
+    /// messages of groups without `init_process_group`; and what some ask for again and again.
     pub(crate) fn of_unknown_keys(&self) -> Vec<(Option<RunKey>, Finding)> {
         const MOST: usize = 64;
         let is_message = |key: &[u8]| matches!(classify(key), Some(KeyPattern::Message));
-        let has_job = self.has_job();
-        let again = self.store.asked_again(self.now).filter(|(key, poll, _)| {
-            !has_job || poll.is_wait() || Poll::is_promised(key) || !is_of_program(key)
-        });
-        let again: Vec<Waiting> = again.map(|(.., wait)| wait).collect();
-        let mut by_key: BTreeMap<&[u8], Vec<(Option<ConnId>, &Waiting)>> = BTreeMap::new();
+        let again: Vec<Waiting> = self.store.asked_again(self.now).map(|(.., wait)| wait).collect();
+        let mut by_key: BTreeMap<&[u8], Vec<(ConnId, &Waiting)>> = BTreeMap::new();
         for wait in self.store.waits.values().chain(&again) {
             let Some(key) = wait.view.missing.first() else { continue };
             let is_known = self.own_member(wait).is_some() || Poll::is_promised(key);
             if is_known || is_asked_for(key) || is_message(key) {
-                let is_told = !has_job || is_known;
-                let waiter = self.member(wait).or_else(|| is_told.then_some(wait.view.conn));
+                let waiter = self.member(wait).unwrap_or(wait.view.conn);
                 by_key.entry(key).or_default().push((waiter, wait));
             }
         }
         let mut found = Vec::new();
         for (key, waits) in by_key {
             let mut by_run: BTreeMap<Option<&RunKey>, Vec<(ConnId, &Waiting)>> = BTreeMap::new();
-            for (member, wait) in waits.iter().filter_map(|(member, wait)| Some(((*member)?, *wait))) {
-                let run = self.store.clients.get(&member).and_then(|client| client.run.as_ref());
-                by_run.entry(run.filter(|_| published_by(key).is_none())).or_default().push((member, wait));
+            for &(waiter, wait) in &waits {
+                let run = self.store.clients.get(&waiter).and_then(|client| client.run.as_ref());
+                by_run.entry(run.filter(|_| published_by(key).is_none())).or_default().push((waiter, wait));
             }
             let found_here = by_run.into_iter().filter_map(|(run, members)| {
                 Some((run.cloned(), self.unknown_key(key, run, members, &waits, &again)?))
@@ -141,7 +135,7 @@ impl Graph<'_> {
         key: &[u8],
         run: Option<&RunKey>,
         mut members: Vec<(ConnId, &Waiting)>,
-        waits: &[(Option<ConnId>, &Waiting)],
+        waits: &[(ConnId, &Waiting)],
         again: &[Waiting],
     ) -> Option<Finding> {
         let rank = |conn: &ConnId| self.store.clients.get(conn).and_then(|client| client.rank);
@@ -168,24 +162,29 @@ impl Graph<'_> {
         });
         let run = run.and_then(|run| self.runs.get(run));
         let &(first, wait) = members.first()?;
-        let found = self.store.polled.get(key).map(|poll| poll.found);
-        let number = found.and_then(|found| if let Polled::Is(number) = found { Some(number) } else { None });
+        let poll = self.store.polled.get(key);
+        let number = poll.and_then(|it| if let Polled::Is(number) = it.found { Some(number) } else { None });
         let (size, arrived) = (wait.view.barrier_size, wait.view.arrived.map(|it| it as usize));
         let arrived = arrived.or_else(|| usize::try_from(number?).ok());
         let of_run = run.filter(|_| self.has_job()).map(|run| (run, self.meeting(first, run)));
         // Whatever their runs: they may be told apart only for a moment.
-        let there: HashSet<ConnId> = waits.iter().filter_map(|(member, _)| *member).collect();
+        let there: HashSet<ConnId> = waits.iter().map(|(waiter, _)| *waiter).collect();
         let group = members.iter().find_map(|(_, wait)| self.own_member(wait));
         // How many members those who have published there are prepared for.
         let sizes =
             group.and_then(|(group, ..)| self.published().get(group)).map(by_size).unwrap_or_default();
+        let all_waits = || waits.iter().map(|(_, wait)| *wait);
+        let mut strangers = Names::default();
         let (ended, others) = match of_run {
-            Some((run, meeting)) if waits.iter().all(|(member, _)| member.is_some()) => {
+            Some((run, meeting)) if all_waits().all(|wait| self.member(wait).is_some()) => {
+                if !run.world.is_unnamed() {
+                    (_, strangers) = self.outside(all_waits(), since, again, [], |it| !it.is_member());
+                }
                 (self.ended_ranks(run, meeting), self.others(run, meeting, &there))
             }
             Some((run, meeting)) => (self.ended_ranks(run, meeting), Names::default()),
             None if group.is_none() && (self.has_job() || Poll::is_promised(key)) => Default::default(),
-            None => self.outside(waits, since, again, sizes.values().flatten()),
+            None => self.outside(all_waits(), since, again, sizes.values().flatten(), |_| true),
         };
         let publisher = published_by(key);
         let most = sizes.keys().next_back();
@@ -225,57 +224,61 @@ impl Graph<'_> {
         } else {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
             let gone = publisher.and_then(|name| self.store.publishers.get(name)?.gone);
-            let says = |text: String| Code::WaitingForKey.says(text);
-            let n = who.count();
-            let lacks = |why| says(format!("{who} {} {waited} for `{about}`, {why}", have_waited(n)));
-            let asks = |why| {
-                let again = "again and again for up to";
-                says(format!("{who} {} asked for `{about}` {again} {waited}: {why}", has(n)))
-            };
-            let reason = match (gone, found) {
+            let (why, look_at) = match (gone, poll.map(|poll| poll.found)) {
                 (Some(at), _) => {
                     let ago = Elapsed(self.now.since(at));
-                    lacks(format!("whose writer's connection closed {ago} ago")).look_at(WRITER_GONE)
+                    (format!("whose writer's connection closed {ago} ago"), WRITER_GONE)
                 }
-                // Whoever reads it again and again waits for another value.
-                (None, Some(Polled::Is(number))) => lacks(format!("which is {number}")),
-                (None, Some(Polled::Same(_))) => asks("it has not changed"),
-                (None, Some(Polled::There)) => asks("it is there").look_at(LOCKED),
+                (None, Some(Polled::Is(number))) => (format!("which is {number}"), POLLED),
+                (None, Some(Polled::Same(_))) => ("which has not changed".into(), POLLED),
+                (None, Some(Polled::There)) => ("which is there".into(), LOCKED),
                 (None, Some(Polled::Shared)) => {
-                    asks("what they add they take back, as others have added to it, too").look_at(LOCKED)
+                    ("to which others have added, too: what they add they take back".into(), LOCKED)
                 }
                 (None, Some(Polled::Held)) => {
-                    asks("it holds another value than their compare_set expects").look_at(LOCKED)
+                    ("which holds another value than their compare_set expects".into(), LOCKED)
                 }
-                (None, Some(Polled::Absent) | None) => {
-                    let (absence, look_at) = self.absence(wait, run);
-                    lacks(absence).look_at(look_at)
-                }
+                (None, Some(Polled::Absent) | None) => self.absence(wait, run),
             };
+            let waits = |wait: &Waiting| self.store.waits.contains_key(&wait.view.conn);
+            let only_asks = poll.is_some_and(|it| !it.is_wait()) && !members.iter().any(|(_, it)| waits(it));
+            let n = who.count();
+            let text = match only_asks {
+                true => {
+                    let again = "again and again for up to";
+                    format!("{who} {} asked for `{about}` {again} {waited}, {why}", has(n))
+                }
+                false => format!("{who} {} {waited} for `{about}`, {why}", have_waited(n)),
+            };
+            let reason = Code::WaitingForKey.says(text).look_at(look_at);
             let is_slip = matches!(similar, Some(Similar::Slip(_))) && gone.is_none();
             reason.when(is_slip, |reason| reason.look_at(SLIP)).then(&if_some(similar, beside))
         };
         let reason = reason.held(&who).ended(&ended).others(&others).then(&self.all_wait(again));
+        let reason = reason.may_be("connected, and told no rank here", strangers);
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
         Some(Finding::new(reason, about, since).seen(waits))
     }
 
     /// Outside of jobs: the processes that have ended while others waited, or just before, and those that are
-    /// connected, have not `published` there and do not wait with them.
+    /// connected, have not `published` there and do not wait with them. Those of a kind, if `which` says so.
     pub(crate) fn outside<'c>(
         &self,
-        waits: &[(Option<ConnId>, &Waiting)],
+        waits: impl Iterator<Item = &'c Waiting>,
         since: Timestamp,
         again: &[Waiting],
         published: impl IntoIterator<Item = &'c ConnId>,
+        which: impl Fn(&Client) -> bool,
     ) -> (Names, Names) {
         let clients = &self.store.clients;
         let process = |client: &Client| (client.peer.ip(), client.pid);
-        let waiting = waits.iter().map(|(_, wait)| (wait.view.peer.ip(), wait.view.pid));
+        let waiting = waits.map(|wait| (wait.view.peer.ip(), wait.view.pid));
         let published = published.into_iter().filter_map(|conn| clients.get(conn).map(process));
         let there: HashSet<_> = waiting.chain(published).collect();
-        let is_other = |conn: &ConnId| clients.get(conn).is_some_and(|it| !there.contains(&process(it)));
-        let others = self.everybody().iter().filter(|(conn, _)| is_other(conn));
+        let is_other = |it: &Client| !there.contains(&process(it));
+        let others = self.everybody().iter().filter(|(conn, (_, known))| {
+            clients.get(conn).is_some_and(is_other) && clients.get(known).is_some_and(&which)
+        });
         let others: BTreeMap<&str, ConnId> = others.map(|(_, (who, known))| (who.as_str(), *known)).collect();
         let ended = self.passed_since(since).map(|Passed { closed, .. }| {
             format!("{} ({})", closed.who, Sighting::at(Presence::Closed, closed.at).says(self.now))
