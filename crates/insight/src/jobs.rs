@@ -163,8 +163,7 @@ impl Jobs {
                 // Announcements make room for traffic.
                 let is_announced =
                     |run: &&TrackedRun| run.kind == RunKind::Announced && kind != RunKind::Announced;
-                let oldest = oldest.or_else(|| watched().find(is_announced));
-                let oldest = oldest?.key.clone();
+                let oldest = oldest.or_else(|| watched().find(is_announced))?.key.clone();
                 self.drop_run(told, &oldest);
             }
             self.runs.insert(key.clone(), TrackedRun::new(key.clone(), kind, now));

@@ -566,8 +566,7 @@ impl StoreWatch {
             passed.is_told = is_over;
             passed.clone()
         });
-        let passed = passed.collect();
-        is_over.then_some((since, passed))
+        is_over.then(|| (since, passed.collect()))
     }
 
     /// A client left. One that has told no rank is remembered, if its process has no other connection, or if

@@ -70,9 +70,8 @@ impl Fold<'_> {
         let Some(store) = self.jobs.stores.get(&port) else { return };
         let mut hosts: Vec<_> = store.waits.values().filter(|wait| wait.view.counted.is_some()).collect();
         hosts.sort_by_key(|wait| (wait.since, wait.view.conn));
-        let hosts: Vec<ConnId> = hosts.into_iter().map(|wait| wait.view.conn).collect();
         let mut first_ranks = HashMap::new();
-        for conn in hosts {
+        for conn in hosts.into_iter().map(|wait| wait.view.conn).collect::<Vec<_>>() {
             if self.client(conn).is_none_or(|client| client.is_member()) {
                 continue;
             }

@@ -94,9 +94,8 @@ pub(crate) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
     };
     let shown = nodes.into_iter().map(|node| {
         let ranks = node.rank.and_then(|rank| run.ranks_of(rank));
-        // One that is gone may have been in the round before only.
-        let is_of_round = node.is_participant() && started.is_none_or(|started| node.joined >= started);
-        let joined = Some(node.joined).filter(|_| is_of_round);
+        let came_to_round = node.is_participant() && started.is_none_or(|started| node.joined >= started);
+        let joined = Some(node.joined).filter(|_| came_to_round);
         let (base_rank, local) = ranks.map(|ranks| (ranks.start, count(ranks.len()))).unzip();
         let said = match &node.id {
             NodeId::Native { info, .. } => Some(info),

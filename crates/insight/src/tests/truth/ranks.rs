@@ -417,7 +417,15 @@ fn what_was_false_once_is_true() {
     let first =
         [(ComeAll, 0), (Restart(2), 0), (Duplicate(0), 0), (Come(0), 90), (Reset, 0), (Restart(3), 180)];
     let beside = [&first[..], &[(ComeWrong(2, 5), 90)]].concat();
-    for schedule in [in_group, dropped, left, beside] {
+    let back = vec![
+        (ComeAll, 0),
+        (Die(0), 0),
+        (Host(3), 5),
+        (Duplicate(3), 360),
+        (Come(0), 180),
+        (Op::SecondJob(3), 60),
+    ];
+    for schedule in [in_group, dropped, left, beside, back] {
         assert_eq!(played(Truth::new(), "", schedule).checked, Ok(()));
     }
 }

@@ -80,13 +80,14 @@ impl Meeting {
             *self = Self::new(self.number, former);
         } else if let Some(met) = self.met {
             // They meet again. Some may not even have left the last meeting.
-            let mut former = std::mem::take(&mut self.former);
-            former.append(&mut self.ranks);
+            for (rank, info) in std::mem::take(&mut self.ranks) {
+                self.set_aside(rank, info);
+            }
+            let Self { number, first_met, .. } = *self;
+            let (former, beside) = (std::mem::take(&mut self.former), std::mem::take(&mut self.beside));
             let meets_again = former.get(&rank).is_some_and(|before| before.is_same_process(&info));
-            let first_met = self.first_met;
-            *self = Self::new(self.number, former);
+            *self = Self { beside, before: Some((met, first_met)), ..Self::new(number, former) };
             self.first_met = first_met.or(Some(met)).filter(|_| meets_again);
-            self.before = Some((met, first_met));
         } else {
             begins = false;
         }
@@ -142,9 +143,10 @@ impl Meeting {
 
     /// These meet again, and others have come meanwhile to meet as many.
     pub(crate) fn unite(&mut self, other: Self) {
-        for (rank, info) in other.ranks {
-            self.ranks.entry(rank).or_insert(info);
-        }
+        let is_taken = |(rank, _): &(u32, _)| self.ranks.contains_key(rank);
+        let (beside, new): (Vec<_>, Vec<_>) = other.ranks.into_iter().partition(is_taken);
+        self.ranks.extend(new);
+        self.beside.extend(beside);
         for (rank, info) in other.former {
             self.former.entry(rank).or_insert(info);
         }
@@ -161,10 +163,15 @@ impl Meeting {
         {
             // It is there, and comes no more.
             self.before = None;
-            let first = self.former.insert(rank, RankInfo { withdrawn: true, ..info.clone() });
-            let is_beside = |first: &RankInfo| first.is_live() && !first.is_same_process(&info);
-            self.beside.extend(first.filter(is_beside).map(|first| (rank, first)));
+            self.set_aside(rank, RankInfo { withdrawn: true, ..info });
         }
+    }
+
+    /// A process held this rank. Another that had held it before stays known while it is there.
+    fn set_aside(&mut self, rank: u32, info: RankInfo) {
+        let is_other = |first: &&RankInfo| first.is_live() && !first.is_same_process(&info);
+        self.beside.extend(self.former.get(&rank).filter(is_other).map(|first| (rank, first.clone())));
+        self.former.insert(rank, info);
     }
 
     /// The connection of a rank closed.
@@ -216,7 +223,8 @@ impl Meeting {
             return false;
         }
         // Some came before with other numbers.
-        self.ranks.retain(|rank, _| *rank < size);
+        let others = self.ranks.split_off(&size).into_iter();
+        self.beside.extend(others.filter(|(_, info)| info.is_live()));
         self.met = self.ranks.values().map(|info| info.joined).max();
         self.before = None;
         // Ranks that left before that have come back.
@@ -234,10 +242,10 @@ impl Meeting {
         let former = std::mem::take(&mut self.former).into_iter();
         let ranks: BTreeMap<_, _> =
             former.map(|(rank, info)| (rank, RankInfo { withdrawn: false, ..info })).collect();
-        let size = ranks.values().find_map(|info| info.size).or(self.size);
+        let size = ranks.values().filter(|info| info.is_live()).find_map(|info| info.size).or(self.size);
         let lost = std::mem::take(&mut self.lost);
-        let (number, met) = (self.number, Some(met));
-        *self = Self { number, ranks, size, lost, met, first_met, started: met, ..Self::default() };
+        let (number, beside, met) = (self.number, std::mem::take(&mut self.beside), Some(met));
+        *self = Self { number, ranks, beside, size, lost, met, first_met, started: met, ..Self::default() };
     }
 }
 
