@@ -108,7 +108,7 @@ fn launchers() -> String {
             _ => continue,
         };
         let names = tools.iter().map(|tool| match tool {
-            Tool::Other => "programs with flags like torchrun's",
+            Tool::Other => "others with flags like torchrun's",
             Tool::Program => "programs that read `MASTER_ADDR`",
             tool => tool.name(),
         });
@@ -118,11 +118,8 @@ fn launchers() -> String {
         }
     }
     let parts = known.iter().map(|(names, ids)| format!("{}: {}", names.join(", "), ids.join(", ")));
-    let text = format!(
-        "Which launchers a check knows, if not all (torchrun, accelerate, deepspeed, programs with flags \
-         like torchrun's, programs that read `MASTER_ADDR`): {}.",
-        parts.collect::<Vec<_>>().join("; ")
-    );
+    let text =
+        format!("Which launchers a check knows, if not all: {}.", parts.collect::<Vec<_>>().join("; "));
     wrapped(&text)
 }
 
@@ -170,7 +167,7 @@ fn files_that_are_no_manifests_are_said_to_be_none() {
 
 #[test]
 fn one_broken_document_hides_no_other() {
-    let pod = "metadata: {name: a_b}\nspec: {containers: [{name: c}]}\n";
+    let pod = "apiVersion: v1\nmetadata: {name: a_b}\nspec: {containers: [{name: c}]}\n";
     let text = format!("kind: Pod\n{pod}---\na: [1\n---\nkind: Pod\n{pod}");
     let found = check(&text);
     assert!(
@@ -186,7 +183,8 @@ fn one_broken_document_hides_no_other() {
 #[test]
 fn files_beside_manifests_are_counted_and_no_mistakes() {
     let file = |name: &str, text: &str| (name.to_owned(), text.to_owned());
-    let pod = file("p.yaml", "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}\n");
+    let pod =
+        file("p.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}\n");
     let found = check_manifests(&[pod, file("a.yaml", "lr: 1\n"), file("b.yaml", "- hosts: all\n")], &[]);
     assert!(found.iter().all(|check| check.verdict == Verdict::Pass), "{found:?}");
     assert!(found.iter().any(|check| check.to_string().contains("2 documents are no")), "{found:?}");
