@@ -10,8 +10,8 @@ pub(super) const RULE: Rule = Rule {
     sees: "FAIL: `torchrun \"$ARGS\"`, `torchrun \"${ARGS[*]}\"`; `command: [\"torchrun --nnodes=2\"]`; \
            `command: [bash, -c, torchrun, --nnodes=2]`, `command: [sh, torchrun]`; `–nnodes=2` with a dash \
            from a text; `srun NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, python, t.py]`, `MASTER_ADDR \
-           = $HEAD`; `accelerate launch --zero3_init_flag train.py`, `--multi_gpu true train.py`, \
-           `--master_addr` twice. WARN: `lrs=(0.1, 0.2)`, `nodes_array=(\"$nodes\")`",
+           = $HEAD`, `--nnodes = 2`; `accelerate launch --zero3_init_flag train.py`, `--multi_gpu true \
+           train.py`, `--master_addr` twice. WARN: `lrs=(0.1, 0.2)`, `nodes_array=(\"$nodes\")`",
     examples: ["one-argument.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
         let of_words = of_list(container).or_else(|| of_launcher(container));
@@ -69,6 +69,18 @@ fn of_launcher(container: &Container) -> Option<Check> {
                     format!("`{word}` begins with a dash of a text: the launcher takes it for a script");
                 return Some(Check::fail(evidence, "two hyphens, --"));
             }
+            let has_blank =
+                two[0].starts_with("--") && (word == "=" || two[0].ends_with('=') && !word.starts_with('-'));
+            if has_blank {
+                let evidence = format!(
+                    "`{} {word}` has a blank beside the `=`: the flag gets nothing of what follows",
+                    two[0]
+                );
+                return Some(Check::fail(
+                    evidence,
+                    format!("{}=…, without blanks", two[0].trim_end_matches('=')),
+                ));
+            }
             are_several(&two[0], word).then(|| {
                 let evidence = format!(
                     "`{word}` is one argument, as it stands in quotes: the launcher knows no such flag"
@@ -108,8 +120,8 @@ fn assignment(word: &Text) -> Option<&str> {
 
 /// Switches without a value, and flags with one.
 #[rustfmt::skip]
-const SWITCHES: [&str; 13] = [
-    "cpu", "multi-gpu", "tpu", "use-deepspeed", "use-fsdp", "use-megatron-lm", "same-network",
+pub(super) const SWITCHES: [&str; 14] = [
+    "cpu", "multi-gpu", "tpu", "use-deepspeed", "use-fsdp", "use-megatron-lm", "same-network", "no-python",
     "enable-cpu-affinity", "dynamo-use-fullgraph", "dynamo-use-dynamic", "downcast-bf16", "quiet", "debug",
 ];
 #[rustfmt::skip]
