@@ -299,6 +299,24 @@ fn by_hand(launch: &Launch) -> Option<u64> {
     launch.most_nodes().map(u64::from).or_else(|| several().then_some(2))
 }
 
+/// Names that look like Slurm's and that it does not set, each with the right one.
+pub(crate) const MISSPELLED: [(&str, &str); 14] = [
+    ("SLURM_NODES", "SLURM_NNODES"),
+    ("SLURM_NUM_NODES", "SLURM_NNODES"),
+    ("SLURM_JOB_NODES", "SLURM_NNODES"),
+    ("SLURM_JOB_NNODES", "SLURM_NNODES"),
+    ("SLURM_NODE_ID", "SLURM_NODEID"),
+    ("SLURM_NODE_RANK", "SLURM_NODEID"),
+    ("SLURM_NODERANK", "SLURM_NODEID"),
+    ("SLURM_PROC_ID", "SLURM_PROCID"),
+    ("SLURM_RANK", "SLURM_PROCID"),
+    ("SLURM_LOCAL_ID", "SLURM_LOCALID"),
+    ("SLURM_LOCAL_RANK", "SLURM_LOCALID"),
+    ("SLURM_NUM_TASKS", "SLURM_NTASKS"),
+    ("SLURM_TASKS", "SLURM_NTASKS"),
+    ("SLURM_WORLD_SIZE", "SLURM_NTASKS"),
+];
+
 fn one(name: &str, part: Part) -> (String, Vec<Text>) {
     (name.to_owned(), vec![Text::of(part)])
 }
@@ -329,6 +347,7 @@ fn variables(mark: &str, job: Size, options: &[String]) -> Variables {
         ]
         .map(counted),
     );
+    all.extend(MISSPELLED.map(|(name, _)| unset(name)));
     let of_script = ["SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"];
     all.extend(of_script.map(|name| one(name, Part::Of(Source::FirstNode))));
     // Each of these is set for its own option only, however else the same is asked for.
@@ -381,7 +400,8 @@ fn on_nodes(command: &Command, start: &Start<'_>) -> (Vec<Text>, Variables) {
     let rank = |name| one(name, if is_one_each { Part::Of(Source::Index) } else { unknown(name) });
     let host = |name| one(name, Part::Of(Source::HostName));
     variables.extend(RANKS.map(rank));
-    variables.extend([rank("SLURM_PROCID"), one("SLURM_LOCALID", unknown("SLURM_LOCALID"))]);
+    let local = if is_one_each { Part::Known("0".into()) } else { unknown("SLURM_LOCALID") };
+    variables.extend([rank("SLURM_PROCID"), one("SLURM_LOCALID", local)]);
     variables.extend([one("SLURM_NODEID", Part::Of(Source::Index))]);
     variables.extend(["HOSTNAME", "SLURMD_NODENAME"].map(host));
     (words, variables)

@@ -9,9 +9,9 @@ pub(super) const RULE: Rule = Rule {
     sees: "FAIL: `--node-rank=0` in every pod, none at all, the pod's name, a word without `$`, an index \
            that repeats, the index and one, `--node-rank=2` of 2; an index asked of pods without one (a Job \
            without `completionMode: Indexed`, a Deployment); `${POD_NAME##*-}` of a Job's pod, five random \
-           characters; `srun python train.py --rank=$SLURM_PROCID` in a script for sbatch, where each task \
-           gets 0. WARN: no `RANK`; a rank that is wrong unless a config file says `c10d`, or the program \
-           reads `SLURM_PROCID` itself",
+           characters; `srun python train.py --rank=$SLURM_PROCID` in a batch script: each task gets 0. \
+           WARN: no `RANK`; a rank that is wrong unless a config file says `c10d`, or the program reads \
+           `SLURM_PROCID`",
     examples: ["bad-job-rank-constant.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_calls = manifests.calls().filter_map(|call| find(&call));
@@ -238,12 +238,29 @@ fn filled_in_early(pods: &Pods, container: &Container) -> Option<Check> {
     if !pods.are_several() || container.launches.iter().any(|launch| is_read(&launch.node_rank)) {
         return None;
     }
-    let flag = container.commands.iter().find_map(rank_flag)?;
+    let variable =
+        || container.commands.iter().find_map(rank_variable).filter(|_| container.launches.is_empty());
+    let (flag, is_flag) = match container.commands.iter().find_map(rank_flag) {
+        Some(flag) => (flag, true),
+        None => (variable()?, false),
+    };
+    let unless = if is_flag { "" } else { ", unless the program reads its task's own variables" };
+    let tell = if is_flag { Check::fail } else { Check::warn };
     let evidence = format!(
-        "`{flag}` is filled in by the script's own shell, before {by} starts anything: every task gets 0"
+        "`{flag}` is filled in by the script's own shell, before {by} starts anything: every task gets \
+         0{unless}"
     );
     let remedy = format!("{by} bash -c '… {flag} …', in single quotes, so that each task fills it in");
-    Some(Check::fail(evidence, remedy).at(pods.at(&container.at("command"))))
+    Some(tell(evidence, remedy).at(pods.at(&container.at("command"))))
+}
+
+/// A variable for a rank with the number of the first node, which a program of Python gets.
+fn rank_variable(command: &Command) -> Option<String> {
+    let is_python = |word: &Text| word.literal().is_some_and(|word| basename(word).starts_with("python"));
+    let names = ["RANK", "NODE_RANK", "LOCAL_RANK"];
+    let is_early = |name: &&str| command.variable(name).is_some_and(is_first);
+    let name = names.into_iter().find(is_early).filter(|_| command.words.iter().any(is_python))?;
+    Some(format!("{name}=…"))
 }
 
 fn is_first(text: &Text) -> bool {

@@ -2,12 +2,14 @@
 
 use super::node_rank::is_index;
 use super::prelude::*;
+use crate::manifest::scripts::MISSPELLED;
 use rallypoint_shell::Part;
 
 pub(super) const RULE: Rule = Rule {
     id: "unset-variable",
-    sees: "FAIL: a launch value uses `$(NAME)` or `$NAME` that nothing sets, or is a variable's name \
-           without `$`. WARN in a batch script, whose submitter may set it; `$3` of two arguments",
+    sees: "FAIL: a launch value uses `$(NAME)` or `$NAME` that nothing sets (`$SLURM_NODES`), or is a \
+           variable's name without `$`. WARN in a batch script, whose submitter may set it; `$3` of two \
+           arguments; a `MASTER_ADDR` that is not exported",
     examples: ["unset-variable.yaml", "good-job-static.yaml"],
     find: Find::Container(find),
 };
@@ -19,7 +21,36 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
     let launches: Vec<Check> = container.launches.iter().filter(is_read).flat_map(of_launch).collect();
     let nowhere = container.launches.iter().filter(is_read).find_map(|it| set_nowhere(pods, container, it));
     let missing = missing_argument(pods, container).filter(|_| launches.is_empty());
-    launches.into_iter().chain(nowhere).chain(missing).chain(left_as_written(pods, container)).collect()
+    let kept = not_exported(pods, container).filter(|_| launches.is_empty());
+    let found = launches.into_iter().chain(nowhere).chain(missing).chain(kept);
+    found.chain(left_as_written(pods, container)).collect()
+}
+
+/// A variable of torch's that a script keeps to itself: no program gets it.
+fn not_exported(pods: &Pods, container: &Container) -> Option<Check> {
+    const OF_TORCH: [&str; 2] = ["MASTER_ADDR", "MASTER_PORT"];
+    let is_read = |name: &str| {
+        let forms = [format!("${name}"), format!("${{{name}")];
+        container.texts().any(|text| forms.iter().any(|form| text.contains(form)))
+    };
+    let is_given = |name: &str| {
+        let has = |line: &str| {
+            let gives = ["export", "declare"].iter().any(|word| line.contains(word));
+            gives && line.contains(name) && !line.starts_with('#')
+        };
+        let is_all = |text: &str| text.contains("set -a") || text.contains("allexport");
+        container.texts().any(|text| is_all(text) || text.lines().any(has))
+    };
+    let is_python = |command: &&Command| {
+        command.words.iter().any(|word| word.literal().is_some_and(|it| basename(it).starts_with("python")))
+    };
+    // Launchers do not read them.
+    let is_alone = container.launches.iter().all(|launch| launch.tool == Tool::Program);
+    let command = container.commands.iter().rfind(is_python).filter(|_| is_alone)?;
+    let is_kept = |name: &&str| command.private.contains(*name) && !is_read(name) && !is_given(name);
+    let name = OF_TORCH.into_iter().find(is_kept)?;
+    let evidence = format!("{name} is set, and neither exported nor read: no program gets it");
+    Some(Check::warn(evidence, format!("export {name}=…")).at(pods.at(&container.at("command"))))
 }
 
 /// An argument that a command of a script needs, and that the call of the script does not have.
@@ -206,6 +237,9 @@ fn remedy(pods: &Pods, name: &str) -> String {
     let facts = pods.facts();
     if name.parse::<u32>().is_ok() {
         return format!("argument {name} in the call of the script");
+    }
+    if let Some((_, right)) = MISSPELLED.iter().find(|(wrong, _)| *wrong == name) {
+        return format!("${right}");
     }
     if let Some(option) = name.strip_prefix("SLURM_").filter(|_| pods.are_tasks()) {
         return format!("#SBATCH --{}=…, which sets it", option.to_lowercase().replace('_', "-"));
