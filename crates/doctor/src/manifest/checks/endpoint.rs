@@ -10,9 +10,8 @@ pub(super) const RULE: Rule = Rule {
            it has a [relay](relay.md)); `--master-addr=trainer-0.train`, but the pods are called `train-0`, \
            …, or have no subdomain; a Service over all pods of the job; static backend with \
            `--master-addr=train-1.train`, but rank 0 hosts the store; `$(scontrol show hostnames)` without \
-           `head`. WARN: a headless Service over all pods \
-           where no c10d backend is; the host is no Service of these files or their folder, and no \
-           pod's name; it is a pod's address",
+           `head`. WARN: a headless Service over all pods where no c10d backend is; the host is no Service \
+           of these files or their folder, and no pod's name; it is a pod's address",
     examples: ["bad-job-localhost.yaml", "good-job-relay.yaml"],
     find: Find::Files(|manifests| {
         let of_launches = manifests.calls().filter_map(|call| {
