@@ -8,10 +8,11 @@ use rallypoint_shell::{Part, is_shell};
 pub(super) const RULE: Rule = Rule {
     id: "misread-word",
     sees: "FAIL: `torchrun \"$ARGS\"`, `torchrun \"${ARGS[*]}\"`; `command: [\"torchrun --nnodes=2\"]`; \
-           `command: [bash, -c, torchrun, --nnodes=2]`, `command: [sh, torchrun]`; `–nnodes=2` with a dash \
-           from a text; `srun NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, python, t.py]`, `MASTER_ADDR \
-           = $HEAD`, `--nnodes = 2`; `accelerate launch --zero3_init_flag train.py`, `--multi_gpu true \
-           train.py`, `--master_addr` twice. WARN: `lrs=(0.1, 0.2)`, `nodes_array=(\"$nodes\")`",
+           `command: [bash, -c, torchrun, --nnodes=2]`, `command: [sh, torchrun]`, `- --nnodes 2`; \
+           `–nnodes=2` with a dash from a text; `srun NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, \
+           python, t.py]`, `MASTER_ADDR = $HEAD`, `--nnodes = 2`; `accelerate launch --zero3_init_flag \
+           train.py`, `--multi_gpu true train.py`, `--master_addr` twice. WARN: `lrs=(0.1, 0.2)`, \
+           `nodes_array=(\"$nodes\")`",
     examples: ["one-argument.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
         let of_words = of_list(container).or_else(|| of_launcher(container));
@@ -57,6 +58,9 @@ fn of_launcher(container: &Container) -> Option<Check> {
         let is_value = is_flag(before) && !before.contains('=');
         is_first && !is_value && pieces.any(is_flag)
     };
+    if let Some(check) = of_item(container) {
+        return Some(check);
+    }
     container.commands.iter().find_map(|command| {
         let words = command.written();
         let at = words.iter().position(|word| is_launcher(word))?;
@@ -89,6 +93,22 @@ fn of_launcher(container: &Container) -> Option<Check> {
             })
         })
     })
+}
+
+/// An item of a list of arguments with a flag and its value: `- --nnodes 2`.
+fn of_item(container: &Container) -> Option<Check> {
+    let argv = &container.argv;
+    let first = argv.first().filter(|first| is_launcher(first) && container.is_exec())?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let name = |word: &str| word.strip_prefix("--").is_some_and(|name| name.chars().all(is_name));
+    let (word, flag) = argv.windows(2).find_map(|two| {
+        let (flag, value) = two[1].split_once([' ', '='])?;
+        let flag = flag.trim_end();
+        let has_blank = two[1].contains(' ') && two[1].get(flag.len()..)?.starts_with(' ');
+        (has_blank && name(flag) && !name(&two[0]) && !value.contains("--")).then_some((&two[1], flag))
+    })?;
+    let evidence = format!("`{word}` is one argument of {first}, with a blank in it: no flag is called so");
+    Some(Check::fail(evidence, format!("{flag}=…, or an item for each of the two")))
 }
 
 /// Only a shell reads `NAME=value` in front of a command, and none reads it with blanks.

@@ -127,7 +127,9 @@ fn missing(call: &Call<'_>) -> Option<Check> {
     // Slurm's variables itself.
     let is_program = launch.tool == Tool::Program;
     let may_be_set = !pods.are_tasks() || pods.are_by_hand() && is_given(launch);
-    if launch.command.open && (may_be_set || is_program) || !pods.are_several() {
+    // A role of one pod beside the first one's is no node 0 either.
+    let is_behind = pods.nodes > Some(1) && !pods.hosts.iter().any(|hosts| hosts.has_first);
+    if launch.command.open && (may_be_set || is_program) || !pods.are_several() && !is_behind {
         return None;
     }
     // If there is no endpoint, another check reports that.
@@ -149,8 +151,8 @@ fn missing(call: &Call<'_>) -> Option<Check> {
             let count = pods.count.unwrap_or(all);
             let is_known = pods.has_index() || matches!(pods.maker, Maker::Unknown | Maker::Slurm);
             let lacks = if is_known { String::new() } else { format!(", and {lacks}") };
-            let who = if pods.are_by_hand() { "all nodes".into() } else { format!("{count} pods") };
-            format!("{who} use the static backend without --node-rank: each takes itself for node 0{lacks}")
+            let who = if pods.are_by_hand() { "all nodes".into() } else { counted(count, "pod", "pods") };
+            format!("no --node-rank for {who} with the static backend: each takes itself for node 0{lacks}")
         }
     };
     let tell = if pods.are_by_hand() { Check::warn } else { Check::fail };
