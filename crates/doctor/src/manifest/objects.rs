@@ -54,10 +54,12 @@ impl Object {
     /// Whether its kind is known to make no pods.
     pub(crate) fn has_no_pods(&self) -> bool {
         #[rustfmt::skip]
-        const GROUPS: [&str; 14] = [
+        const GROUPS: [&str; 19] = [
             "policy", "autoscaling", "kueue.x-k8s.io", "scheduling.volcano.sh", "scheduling.x-k8s.io",
             "monitoring.coreos.com", "cert-manager.io", "external-secrets.io", "networking.istio.io",
             "k8s.cni.cncf.io", "keda.sh", "karpenter.sh", "resource.nvidia.com", "networking.gke.io",
+            "route.openshift.io", "traefik.io", "security.istio.io", "monitoring.googleapis.com",
+            "bitnami.com",
         ];
         let group = self.api.split_once('/').map_or("", |(group, _)| group);
         let of_kubernetes = group.is_empty() || group.ends_with(".k8s.io") && !group.ends_with("x-k8s.io");

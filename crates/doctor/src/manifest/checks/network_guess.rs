@@ -39,7 +39,9 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
         found.push(Check::warn(evidence, "take NCCL_IB_DISABLE out").at(place()));
     }
     let set = container.launches.iter().flat_map(|launch| launch.command.variables.keys());
-    let misspelled = |name: &String| Some((name.clone(), *KNOWN.iter().find(|known| is_near(known, name))?));
+    // RCCL and others have variables of their own.
+    let is_meant = |known: &str, name: &str| is_near(known, name) && known.get(..1) == name.get(..1);
+    let misspelled = |name: &String| Some((name.clone(), *KNOWN.iter().find(|known| is_meant(known, name))?));
     if let Some((name, right)) = set.filter(|name| !KNOWN.contains(&name.as_str())).find_map(misspelled) {
         let evidence = format!("{name} is no variable of NCCL, gloo or PyTorch: nothing reads it");
         found.push(Check::warn(evidence, right).at(place()));

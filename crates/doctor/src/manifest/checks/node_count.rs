@@ -139,6 +139,9 @@ fn remedy(call: &Call<'_>) -> String {
         return format!("change both together: the number of pods and {}", flag(launch));
     }
     match (step.by.as_deref().or(step.usual).unwrap_or("srun"), step.size.nodes) {
+        ("srun", Some(1)) if launch.most_nodes() > Some(1) => {
+            "srun on all nodes; or a `&` behind each srun, and `wait` after the last".into()
+        }
         ("srun", Some(nodes)) => {
             format!("srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 {name} …")
         }

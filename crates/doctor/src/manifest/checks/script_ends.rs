@@ -5,7 +5,7 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "script-ends",
-    sees: "FAIL: `srun torchrun … &` as the last command of a batch script or a container, and no `wait`",
+    sees: "FAIL: `srun torchrun … &` ends a batch script or a container's, without `wait`",
     examples: ["script-ends.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),
 };
