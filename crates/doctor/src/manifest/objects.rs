@@ -1,5 +1,6 @@
 //! Splits files into documents, and documents into objects, also inside lists and wrappers.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -44,6 +45,11 @@ impl Object {
     /// The text, if it is a script.
     pub(crate) fn script(&self) -> Option<&str> {
         self.value.get("script")?.as_str()
+    }
+
+    /// Whether it is a script whose lines end as in DOS.
+    pub(crate) fn is_dos(&self) -> bool {
+        self.value.get("dos") == Some(&Value::Bool(true))
     }
 
     /// Whether it is a script that another file starts.
@@ -201,14 +207,19 @@ fn has_braces(text: &str) -> bool {
 }
 
 /// A shell script. `is_called`: another file starts it.
+/// A script. Lines that end as in DOS are read as if they ended right: that they do not is told once.
 fn script(file: &str, text: &str, is_called: bool, number: usize) -> Object {
+    let (dos, others): (Vec<&str>, Vec<&str>) =
+        text.split('\n').filter(|line| !line.is_empty()).partition(|line| line.ends_with('\r'));
+    let is_dos = dos.len() > 2 && others.len() < 2;
+    let text = if is_dos { Cow::Owned(text.replace("\r\n", "\n")) } else { Cow::Borrowed(text) };
     Object {
         number,
         file: file.to_owned(),
         api: "slurm".into(),
         kind: "Script".into(),
         name: rallypoint_shell::basename(file).to_owned(),
-        value: serde_json::json!({ "script": text, "called": is_called }),
+        value: serde_json::json!({ "script": text, "called": is_called, "dos": is_dos }),
         ..Object::default()
     }
 }
