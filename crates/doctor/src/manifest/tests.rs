@@ -248,3 +248,18 @@ fn the_scripts_of_a_script_are_read_together() {
                spec: {containers: [{image: \"i:1\", command: [/app/inner.sh]}]}\n";
     assert_eq!(files(&[("t.yaml", pod), ("inner.sh", inner)])[0], "node-count");
 }
+
+/// What the flags of a program mean, its source says.
+#[test]
+fn a_program_takes_its_rank_from_a_flag_if_its_source_says_so() {
+    let batch = "#!/bin/bash\n#SBATCH -N 3\n#SBATCH --ntasks-per-node=1\n\
+                 srun python t.py --num-nodes 3 --master-addr node1\n";
+    let ids = |source: &str| {
+        let beside = [("t.py".to_owned(), source.to_owned())];
+        let found = check_manifests(&[("a.sbatch".into(), batch.into())], &beside);
+        found.iter().map(|check| check.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("p.add_argument('--node-rank', default=0)\n"), ["node-rank"]);
+    assert_eq!(ids("p.add_argument('--node-rank', default=os.environ['SLURM_NODEID'])\n"), ["manifests"]);
+    assert_eq!(ids("p.add_argument('--num-nodes')\n"), ["manifests"]);
+}

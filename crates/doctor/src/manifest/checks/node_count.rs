@@ -15,11 +15,11 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
-    let Launch { by_rallypoint, is_told_elsewhere, nodes, .. } = call.launch;
+    let Launch { by_rallypoint, is_told_elsewhere, nodes, is_own, .. } = call.launch;
     // Each task of a node may be a node of torchrun's.
     let size = call.pods.step.size;
     let are_nodes = size.nodes > Some(1) && size.tasks == call.launch.most_nodes().map(u64::from);
-    if *by_rallypoint || call.launch.counts_processes() || are_nodes {
+    if *by_rallypoint || *is_own || call.launch.counts_processes() || are_nodes {
         return None;
     }
     // `trains-alone` knows a TrainJob.

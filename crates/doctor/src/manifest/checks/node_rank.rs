@@ -132,6 +132,14 @@ fn missing(call: &Call<'_>) -> Option<Check> {
     if launch.command.open && (may_be_set || is_program) || !pods.are_several() && !is_behind {
         return None;
     }
+    if launch.is_own {
+        let evidence = format!(
+            "nothing tells {} which rank each has: the program has it from {}",
+            who(call),
+            takes(call)?
+        );
+        return Some(Check::fail(evidence, remedy(call)));
+    }
     // If there is no endpoint, another check reports that.
     let is_missed = if is_program { misses_rank(call) } else { launch.host.is_some() };
     let (maker, all) = (pods.facts().name, call.total().unwrap_or(1));
@@ -148,15 +156,37 @@ fn missing(call: &Call<'_>) -> Option<Check> {
             format!("MASTER_ADDR is set, but nothing tells {all} pods which RANK each has: {lacks}")
         }
         false => {
-            let count = pods.count.unwrap_or(all);
             let is_known = pods.has_index() || matches!(pods.maker, Maker::Unknown | Maker::Slurm);
             let lacks = if is_known { String::new() } else { format!(", and {lacks}") };
-            let who = if pods.are_by_hand() { "all nodes".into() } else { counted(count, "pod", "pods") };
+            let who = who(call);
             format!("no --node-rank for {who} with the static backend: each takes itself for node 0{lacks}")
         }
     };
     let tell = if pods.are_by_hand() { Check::warn } else { Check::fail };
     is_missed.then(|| tell(evidence, remedy(call)))
+}
+
+fn who(call: &Call<'_>) -> String {
+    let count = call.pods.count.or(call.total()).unwrap_or(1);
+    if call.pods.are_by_hand() { "all nodes".into() } else { counted(count, "pod", "pods") }
+}
+
+/// The flag by which a program with flags of its own takes its rank: another part of the job has it, or the
+/// source of the program, which reads no variable.
+fn takes(call: &Call<'_>) -> Option<String> {
+    const FLAGS: [&str; 5] = ["--node-rank", "--node_rank", "--machine_rank", "--machine-rank", "--rank"];
+    const VARIABLES: [&str; 3] = ["environ", "getenv", "SLURM"];
+    let Call { manifests, pods, launch, .. } = call;
+    let others = manifests.together(pods).flat_map(Pods::launches).filter(|other| other.is_own);
+    let of_others = others.filter_map(|other| other.node_rank.as_ref()).map(|told| told.by.clone()).next();
+    of_others.or_else(|| {
+        let words = launch.command.words.iter().filter_map(Text::literal);
+        let source =
+            words.filter(|word| word.ends_with(".py")).find_map(|it| manifests.beside.program(it))?;
+        let has = |flag: &&str| ['"', '\''].iter().any(|it| source.contains(&format!("{it}{flag}{it}")));
+        let reads = VARIABLES.iter().any(|name| source.contains(name));
+        FLAGS.into_iter().find(has).filter(|_| !reads).map(str::to_owned)
+    })
 }
 
 /// Whether the environment of a script gives some of a launch: it is not known what else it gives.
@@ -291,6 +321,7 @@ fn remedy(call: &Call<'_>) -> String {
     let flag = match launch.tool {
         Tool::Accelerate => "--machine_rank=",
         Tool::DeepSpeed => "--node_rank=",
+        Tool::Other if launch.is_own => "--rank=",
         Tool::Torchrun | Tool::Other => "--node-rank=",
         Tool::Program | Tool::Lightning => "RANK=",
     };
