@@ -199,15 +199,35 @@ pub(crate) fn batch_system(text: &str) -> Option<(&'static str, &'static str)> {
         ("#COBALT", "mpiexec"),
         ("#$ -", "mpirun"),
     ];
-    SYSTEMS.into_iter().find(|(mark, _)| text.lines().any(|line| line.starts_with(mark)))
+    let has = |mark: &str| text.lines().any(|line| line.starts_with(mark));
+    let (mark, usual) = SYSTEMS.into_iter().find(|(mark, _)| has(mark))?;
+    own_lines(text).any(|line| line.starts_with(mark)).then_some((mark, usual))
+}
+
+/// The lines of a script but those of its here-documents, which may be other scripts.
+fn own_lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut end: Option<&str> = None;
+    text.lines().filter(move |line| {
+        if let Some(word) = end {
+            end = end.filter(|_| line.trim() != word);
+            return false;
+        }
+        let begin = line.split_once("<<").filter(|(before, behind)| {
+            !line.trim_start().starts_with('#') && !before.contains("((") && !behind.starts_with('<')
+        });
+        let word = begin.map(|(_, behind)| behind.trim_start_matches(['-', ' ', '\'', '"', '\\']));
+        let is_other = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+        end = word.and_then(|word| word.split(is_other).next()).filter(|word| !word.is_empty());
+        true
+    })
 }
 
 fn has_braces(text: &str) -> bool {
     text.contains("{{") && text.contains("}}") || text.contains("{%")
 }
 
-/// A shell script. `is_called`: another file starts it.
-/// A script. Lines that end as in DOS are read as if they ended right: that they do not is told once.
+/// A shell script. `is_called`: another file starts it. Lines that end as in DOS are read as if they ended
+/// right: that they do not is told once.
 fn script(file: &str, text: &str, is_called: bool, number: usize) -> Object {
     let (dos, others): (Vec<&str>, Vec<&str>) =
         text.split('\n').filter(|line| !line.is_empty()).partition(|line| line.ends_with('\r'));

@@ -3,7 +3,7 @@
 //! several. A script of no batch system, which starts nothing on other nodes, is started on each node by
 //! something else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use serde_json::json;
@@ -272,12 +272,18 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
     }
     if all.is_empty() && system.is_some() {
         let (commands, unread) = (others, reading.unread);
+        let script = Rc::clone(&script);
         let read = Container { commands, script, unread, ..Container::of_script(object, None) };
         let count = job.nodes.max(job.all_tasks());
         let usual = system.map(|(_, usual)| usual);
         let by = usual.filter(|_| is_spread).map(str::to_owned);
         let step = Step { by, usual, size: job, ..Step::default() };
         all.push(Pods { count, in_unit: count, step, containers: vec![read], ..Pods::of_script(object) });
+    }
+    // A script may write others, and hand them to a batch system.
+    for text in batch_scripts(&reading.written, &script) {
+        let value = json!({ "script": text });
+        all.extend(of(&Object { value, ..object.clone() }, objects, choice).0);
     }
     (all, reading.ways)
 }
@@ -377,6 +383,23 @@ fn fixed(text: &Text) -> Text {
 
 fn fixed_variables(variables: &Variables) -> Variables {
     variables.iter().map(|(name, items)| (name.clone(), items.iter().map(fixed).collect())).collect()
+}
+
+/// The batch scripts among those that a script writes, with the names of what it does not know.
+fn batch_scripts(written: &HashMap<String, String>, script: &[Command]) -> Vec<String> {
+    let values = script.last().map(|command| &*command.variables);
+    let parts = || values.into_iter().flatten().filter(|(name, _)| name.starts_with("_PART_"));
+    let whole = |text: &String| {
+        let named = |text: String, (name, value): (&String, &Vec<Text>)| {
+            let value = value.first().map(ToString::to_string).unwrap_or_default();
+            text.replace(&format!("${{{name}}}"), &value)
+        };
+        parts().fold(text.clone(), named)
+    };
+    let mut all: Vec<String> =
+        written.values().filter(|text| batch_system(text).is_some()).map(whole).collect();
+    all.sort();
+    all
 }
 
 /// A command that runs on the first node.

@@ -267,11 +267,18 @@ fn filled_in_early(pods: &Pods, container: &Container) -> Option<Check> {
     let by = pods.step.by.as_deref()?;
     let is_read = |told: &Option<Told>| told.as_ref().is_some_and(|told| is_first(&told.text));
     // A launcher that gets it is said to have a wrong rank already.
-    if !pods.are_several() || container.launches.iter().any(|launch| is_read(&launch.node_rank)) {
+    let are_several = pods.are_several() || pods.step.size.each > Some(1);
+    if !are_several || container.launches.iter().any(|launch| is_read(&launch.node_rank)) {
         return None;
     }
-    let variable =
-        || container.commands.iter().find_map(rank_variable).filter(|_| container.launches.is_empty());
+    let unread = || {
+        let command = container.script.get(pods.step.number)?;
+        // A launcher in it that is started once a node may not need it.
+        let are_ranks = pods.step.size.tasks_each() > Some(1) && !container.unread.is_empty();
+        rank_variable(command, false).filter(|_| are_ranks)
+    };
+    let of_commands = || container.commands.iter().find_map(|it| rank_variable(it, true)).or_else(unread);
+    let variable = || of_commands().filter(|_| container.launches.is_empty());
     let (flag, is_flag) = match container.commands.iter().find_map(rank_flag) {
         Some(flag) => (flag, true),
         None => (variable()?, false),
@@ -286,12 +293,20 @@ fn filled_in_early(pods: &Pods, container: &Container) -> Option<Check> {
     Some(tell(evidence, remedy).at(pods.at(&container.at("command"))))
 }
 
-/// A variable for a rank with the number of the first node, which a program of Python gets.
-fn rank_variable(command: &Command) -> Option<String> {
+/// A variable for a rank with the number of the first node, which a program of Python gets, or one that is
+/// not known: a script that is not in the files.
+fn rank_variable(command: &Command, is_known: bool) -> Option<String> {
     let is_python = |word: &Text| word.literal().is_some_and(|word| basename(word).starts_with("python"));
     let names = ["RANK", "NODE_RANK", "LOCAL_RANK"];
-    let is_early = |name: &&str| command.variable(name).is_some_and(is_first);
-    let name = names.into_iter().find(is_early).filter(|_| command.words.iter().any(is_python))?;
+    let is_early = |name: &&str| {
+        command.variable(name).is_some_and(is_first) && !command.private.iter().any(|own| own == name)
+    };
+    // A launcher may be told otherwise than by NODE_RANK.
+    let is_it = |name: &&str| match is_known {
+        true => command.words.iter().any(is_python),
+        false => *name != "NODE_RANK",
+    };
+    let name = names.into_iter().find(is_early).filter(is_it)?;
     Some(format!("{name}=…"))
 }
 
