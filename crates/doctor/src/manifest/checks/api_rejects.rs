@@ -7,7 +7,7 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "api-rejects",
-    sees: "FAIL: a `volumeMount` whose volume is not there, two containers or volumes with one name, GPUs \
+    sees: "FAIL: a `volumeMount` whose volume is not there, two containers or volumes with one name, KubeRay's `wait-gcs-ready` in a worker, GPUs \
            in `requests` that `limits` do not have alike, `memory: 16GB`, more in `requests` than in \
            `limits`, half a GPU; a Service with several ports and no names for them, a port's name above 15 \
            letters; a label with a blank or a `/` in its value; `kind: job`; `apiVersion: v1` of a Job or \
@@ -45,6 +45,9 @@ pub(super) const RULE: Rule = Rule {
     }),
 };
 
+/// The init container of KubeRay's that waits for the head.
+const WAITER: &str = "wait-gcs-ready";
+
 fn name(item: &Value) -> Option<&str> {
     item.get("name").and_then(Value::as_str).filter(|name| !is_placeholder(name))
 }
@@ -69,6 +72,18 @@ fn of_template(pods: &Pods) -> Option<Check> {
             let evidence = format!("two {field} are called `{twice}`: the API server rejects the object");
             return Some(Check::fail(evidence, "another name for one of them").at(pods.at(field)));
         }
+    }
+    let is_waiter = |item: &Value| name(item) == Some(WAITER);
+    if pods.maker == Maker::Ray
+        && pods.role == "worker"
+        && list(&pods.spec, "/initContainers").iter().any(is_waiter)
+    {
+        let evidence = format!(
+            "the operator adds an init container `{WAITER}` of its own to each worker: the API server rejects the \
+             pods with two of that name"
+        );
+        let remedy = "take it out; or ENABLE_INIT_CONTAINER_INJECTION=false of the operator";
+        return Some(Check::fail(evidence, remedy).at(pods.at("initContainers")));
     }
     // A StatefulSet and others make volumes of claims, and these operators add theirs.
     let makes = |(field, _): (&String, &Value)| field.starts_with("volumeClaim");

@@ -10,14 +10,16 @@ pub(super) const RULE: Rule = Rule {
     sees: "FAIL: `torchrun \"$ARGS\"`, `torchrun \"${ARGS[*]}\"`; `command: [\"torchrun --nnodes=2\"]`; \
            `command: [bash, -c, torchrun, --nnodes=2]`, `command: [sh, torchrun]`, `- --nnodes 2`; \
            `–nnodes=2` with a dash from a text; `srun NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, \
-           python, t.py]`, `MASTER_ADDR = $HEAD`, `--nnodes = 2`; `accelerate launch --zero3_init_flag \
-           train.py`, `--multi_gpu true train.py`, `--master_addr` twice. WARN: `lrs=(0.1, 0.2)`, \
+           python, t.py]`, `MASTER_ADDR = $HEAD`, `--nnodes = 2`; `torchrun python t.py`, `accelerate launch \
+           --zero3_init_flag train.py`, `--multi_gpu true train.py`, `--master_addr` twice. WARN: `lrs=(0.1, 0.2)`, \
            `nodes_array=(\"$nodes\")`",
     examples: ["one-argument.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
         let of_words = of_list(container).or_else(|| of_launcher(container));
         let of_flags = container.commands.iter().find_map(|it| of_accelerate(it).or_else(|| twice(it)));
-        let found = [of_words, of_assignment(container), of_flags, array(container)].into_iter().flatten();
+        let of_python = container.launches.iter().find_map(python);
+        let found = [of_words, of_assignment(container), of_flags, of_python, array(container)];
+        let found = found.into_iter().flatten();
         found.map(|check| check.at(pods.at(&container.at("command")))).collect()
     }),
 };
@@ -150,6 +152,21 @@ const WITH_VALUE: [&str; 8] = [
     "fsdp-use-orig-params", "fsdp-cpu-ram-efficient-loading", "fsdp-activation-checkpointing",
     "fsdp-forward-prefetch",
 ];
+
+/// torchrun starts Python itself, and its program is a script.
+fn python(launch: &Launch) -> Option<Check> {
+    let torchrun = launch.torchrun.as_ref()?;
+    let (program, words) = torchrun.program().split_first()?;
+    let name = basename(program).trim_start_matches("python");
+    let is_python = basename(program).starts_with("python")
+        && name.chars().all(|c| c.is_ascii_digit() || c == '.')
+        && !words.is_empty();
+    let runs_any = ["no-python", "module", "m", "run-path"].iter().any(|flag| torchrun.has(flag));
+    (is_python && !runs_any && !launch.is_told_elsewhere).then(|| {
+        let evidence = format!("torchrun takes `{program}` for a script, and finds no such file");
+        Check::fail(evidence, format!("no `{program}` there; or --no-python before it"))
+    })
+}
 
 /// A flag that stands twice: the last one counts.
 fn twice(command: &Command) -> Option<Check> {

@@ -7,7 +7,7 @@ use crate::pod::interface::{ONLY_NCCL, VARIABLES, is_only_for_nccl};
 pub(super) const RULE: Rule = Rule {
     id: "network-guess",
     sees: "WARN: `NCCL_IB_DISABLE=1` beside an RDMA device; hostNetwork without `GLOO_SOCKET_IFNAME`; \
-           `NCCL_IB_DISABLED`. FAIL: `GLOO_SOCKET_IFNAME=^lo`, `NCCL_SOCKET_IFNAME=lo` in several pods",
+           `NCCL_IB_DISABLED`, `NCCL_IP_VERSION`. FAIL: `GLOO_SOCKET_IFNAME=^lo`, `NCCL_SOCKET_IFNAME=lo` in several pods",
     examples: ["network-guess.yaml", "good-job-static.yaml"],
     find: Find::Container(find),
 };
@@ -20,6 +20,9 @@ const KNOWN: [&str; 17] = [
     "NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT", "NCCL_CROSS_NIC", "NCCL_DEBUG_FILE",
     "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_BLOCKING_WAIT", "TORCH_DISTRIBUTED_DEBUG",
 ];
+
+/// Names that are none of NCCL's, each with the one that is meant.
+const OTHERS: [(&str, &str); 1] = [("NCCL_IP_VERSION", "NCCL_SOCKET_FAMILY")];
 
 fn find(pods: &Pods, container: &Container) -> Vec<Check> {
     if !container.trains() {
@@ -41,7 +44,10 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
     let set = container.launches.iter().flat_map(|launch| launch.command.variables.keys());
     // RCCL and others have variables of their own.
     let is_meant = |known: &str, name: &str| is_near(known, name) && known.get(..1) == name.get(..1);
-    let misspelled = |name: &String| Some((name.clone(), *KNOWN.iter().find(|known| is_meant(known, name))?));
+    let misspelled = |name: &String| {
+        let (_, other) = OTHERS.iter().find(|(other, _)| other == name).copied().unzip();
+        Some((name.clone(), other.or_else(|| KNOWN.iter().copied().find(|known| is_meant(known, name)))?))
+    };
     if let Some((name, right)) = set.filter(|name| !KNOWN.contains(&name.as_str())).find_map(misspelled) {
         let evidence = format!("{name} is no variable of NCCL, gloo or PyTorch: nothing reads it");
         found.push(Check::warn(evidence, right).at(place()));
