@@ -27,6 +27,8 @@ pub(crate) struct Object {
     pub(super) at: String,
     /// Whether the file has placeholders, such as `${IMAGE}`.
     pub(super) has_blanks: bool,
+    /// Whether nobody may execute its file.
+    pub(super) is_locked: bool,
     /// The template of Katib's trials, if it is such a trial.
     pub(super) trial: Value,
 }

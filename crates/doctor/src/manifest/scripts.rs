@@ -161,6 +161,12 @@ impl<'w> Start<'w> {
     }
 }
 
+/// The program that a command starts on other nodes.
+pub(crate) fn started(words: &[String]) -> Option<&str> {
+    let start = Start::of(words, Size::default())?;
+    words.get(start.at).map(String::as_str)
+}
+
 /// Whether options of `mpirun` say which node gets which task. Without it fills a node before it takes the
 /// next one.
 fn is_spread(own: &[String]) -> bool {
