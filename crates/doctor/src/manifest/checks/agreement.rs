@@ -6,8 +6,7 @@ use crate::manifest::scripts;
 pub(super) const RULE: Rule = Rule {
     id: "agreement",
     sees: "FAIL: Master and Worker, or two `srun … &` of one script, have different ports, backends, ids of \
-           the run or numbers of nodes, or the port is `$RANDOM`. WARN: `NCCL_IB_DISABLE` is 0 on one node \
-           and 1 on another",
+           the run or numbers of nodes, or the port is `$RANDOM`. WARN: two values of `NCCL_IB_DISABLE`",
     examples: ["agreement.yaml", "good-pytorchjob.yaml"],
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Other, Tool::Program], find),
 };

@@ -7,20 +7,20 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "api-rejects",
-    sees: "FAIL: a `volumeMount` whose volume is not there, two containers or volumes with one name, KubeRay's `wait-gcs-ready` in a worker, GPUs \
-           in `requests` that `limits` do not have alike, `memory: 16GB`, more in `requests` than in \
-           `limits`, half a GPU; a Service with several ports and no names for them, a port's name above 15 \
-           letters; a label with a blank or a `/` in its value; `kind: job`; `apiVersion: v1` of a Job or \
-           RayCluster, none, or one that Kubernetes has no more; an Indexed Job without `completions`; a \
-           StatefulSet with `restartPolicy: OnFailure`, a Job without; a Deployment that does not select \
-           its pods; a PyTorchJob with two Masters, without a container `pytorch`, or with a role \
-           `Workers`; an MPIJob without Launcher; a TrainJob that sets `PET_*`; an exported object with its \
-           `resourceVersion`; a `minAvailable` above the pods of a Volcano job; a RayJob with \
-           `ttlSecondsAfterFinished` and no `shutdownAfterJobFinishes`; by the published schemas: `value: \
-           8` in `env` without quotes, a volume without a name, `backoffLimit` in the spec of a PyTorchJob; \
-           capital letters or `_` in a name; what a CustomResourceDefinition in the repository forbids. \
-           WARN: a field or a version that a release of an operator has no more, such as `replicas` in \
-           `headGroupSpec`, `kubeflow.org/v1beta1` of a PyTorchJob",
+    sees: "FAIL: a `volumeMount` whose volume is not there, two containers or volumes with one name, \
+           KubeRay's `wait-gcs-ready` in a worker, GPUs in `requests` that `limits` do not have alike, \
+           `memory: 16GB`, more in `requests` than in `limits`; a Service with several ports and no names \
+           for them, a port's name above 15 letters; a label with a blank or a `/` in its value; `kind: \
+           job`; `apiVersion: v1` of a Job or RayCluster, none, or one that Kubernetes has no more; an \
+           Indexed Job without `completions`; a StatefulSet with `restartPolicy: OnFailure`, a Job without; \
+           a Deployment that does not select its pods; a PyTorchJob with two Masters, without a container \
+           `pytorch`, or with a role `Workers`; an MPIJob without Launcher; a TrainJob that sets `PET_*`; an \
+           exported object with its `resourceVersion`; a `minAvailable` above the pods of a Volcano job; a \
+           RayJob with `ttlSecondsAfterFinished` and no `shutdownAfterJobFinishes`; by the published \
+           schemas: `value: 8` in `env` without quotes, a volume without a name, `backoffLimit` in the spec \
+           of a PyTorchJob; capital letters or `_` in a name; what a CustomResourceDefinition in the \
+           repository forbids. WARN: a field or a version that a release of an operator has no more, such as \
+           `replicas` in `headGroupSpec`, `kubeflow.org/v1beta1` of a PyTorchJob",
     examples: ["api-rejects.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = |pods: &Pods| {
@@ -79,8 +79,8 @@ fn of_template(pods: &Pods) -> Option<Check> {
         && list(&pods.spec, "/initContainers").iter().any(is_waiter)
     {
         let evidence = format!(
-            "the operator adds an init container `{WAITER}` of its own to each worker: the API server rejects the \
-             pods with two of that name"
+            "the operator adds an init container `{WAITER}` of its own to each worker: the API server \
+             rejects the pods with two of that name"
         );
         let remedy = "take it out; or ENABLE_INIT_CONTAINER_INJECTION=false of the operator";
         return Some(Check::fail(evidence, remedy).at(pods.at("initContainers")));

@@ -11,8 +11,8 @@ pub(super) const RULE: Rule = Rule {
            `command: [bash, -c, torchrun, --nnodes=2]`, `command: [sh, torchrun]`, `- --nnodes 2`; \
            `–nnodes=2` with a dash from a text; `srun NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, \
            python, t.py]`, `MASTER_ADDR = $HEAD`, `--nnodes = 2`; `torchrun python t.py`, `accelerate launch \
-           --zero3_init_flag train.py`, `--multi_gpu true train.py`, `--master_addr` twice. WARN: `lrs=(0.1, 0.2)`, \
-           `nodes_array=(\"$nodes\")`",
+           --zero3_init_flag train.py`, `--multi_gpu true train.py`, `--master_addr` twice. WARN: `lrs=(0.1, \
+           0.2)`, `nodes_array=(\"$nodes\")`",
     examples: ["one-argument.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
         let of_words = of_list(container).or_else(|| of_launcher(container));

@@ -7,7 +7,7 @@ pub(super) const RULE: Rule = Rule {
     id: "never-starts",
     sees: "FAIL: an image with an empty part or a blank in its name; a key that the ConfigMap in these files \
            has not; `claimName: $(NAME)`. WARN: a claim that is `ReadWriteOnce`, of several pods; a group of \
-           Ray with `maxReplicas`, no `replicas` and no autoscaling; `srun ./x.sh` without mode +x",
+           Ray without `replicas` and autoscaling; `srun ./x.sh` without mode +x",
     examples: ["never-starts.yaml", "good-claim.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = manifests.pods.iter().filter(|pods| !pods.are_tasks()).flat_map(|pods| {

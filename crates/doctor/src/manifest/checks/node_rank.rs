@@ -181,8 +181,7 @@ fn takes(call: &Call<'_>) -> Option<String> {
     let of_others = others.filter_map(|other| other.node_rank.as_ref()).map(|told| told.by.clone()).next();
     of_others.or_else(|| {
         let words = launch.command.words.iter().filter_map(Text::literal);
-        let source =
-            words.filter(|word| word.ends_with(".py")).find_map(|it| manifests.beside.program(it))?;
+        let source = words.filter(|word| word.contains(".py")).find_map(|it| manifests.beside.program(it))?;
         let has = |flag: &&str| ['"', '\''].iter().any(|it| source.contains(&format!("{it}{flag}{it}")));
         let reads = VARIABLES.iter().any(|name| source.contains(name));
         FLAGS.into_iter().find(has).filter(|_| !reads).map(str::to_owned)
@@ -302,9 +301,8 @@ fn rank_variable(command: &Command, is_known: bool) -> Option<String> {
         command.variable(name).is_some_and(is_first) && !command.private.iter().any(|own| own == name)
     };
     // A launcher may be told otherwise than by NODE_RANK.
-    let is_it = |name: &&str| match is_known {
-        true => command.words.iter().any(is_python),
-        false => *name != "NODE_RANK",
+    let is_it = |name: &&str| {
+        if is_known { command.words.iter().any(is_python) } else { *name != "NODE_RANK" }
     };
     let name = names.into_iter().find(is_early).filter(is_it)?;
     Some(format!("{name}=…"))

@@ -1,5 +1,5 @@
-//! Ray refuses to start where two of its parts have one port, where a worker has what only the head may have, or
-//! where a number is none. The workers then wait for a head that never is, or never join it.
+//! Ray refuses to start where two of its parts have one port, where a worker has what is for the head alone,
+//! or where a number is none. The workers then wait for a head that never is, or never join it.
 
 use super::prelude::*;
 use crate::manifest::launches::{flag, starts_ray};
@@ -7,9 +7,8 @@ use crate::manifest::pods::dotted;
 
 pub(super) const RULE: Rule = Rule {
     id: "ray-ports",
-    sees: "FAIL: `ray start --head --port=10001`, or `port: \"10001\"` in `rayStartParams`: the port of \
-           another part of Ray, as 8265 and those of the workers, 10002 to 19999; `port` of a worker; \
-           `object-store-memory: \"5g\"`",
+    sees: "FAIL: `ray start --head --port=10001`, or `port: \"10001\"` in `rayStartParams`: a port of \
+           another part of Ray; `port` of a worker; `object-store-memory: \"5g\"`",
     examples: ["ray-ports.yaml", "good-ray-block.yaml"],
     find: Find::Files(|manifests| {
         let of_objects = manifests.objects.iter().flat_map(of_object);
@@ -63,8 +62,8 @@ fn refused(told: impl Fn(&str) -> Option<String>, is_head: bool) -> Option<Check
 fn no_number(told: impl Fn(&str) -> Option<String>) -> Option<Check> {
     #[rustfmt::skip]
     const NUMBERS: [&str; 11] = [
-        "num-cpus", "num-gpus", "memory", "object-store-memory", "port", "dashboard-port", "metrics-export-port",
-        "min-worker-port", "max-worker-port", "object-manager-port", "node-manager-port",
+        "num-cpus", "num-gpus", "memory", "object-store-memory", "port", "dashboard-port",
+        "metrics-export-port", "min-worker-port", "max-worker-port", "object-manager-port", "node-manager-port",
     ];
     let is_wrong = |text: &String| {
         text.starts_with(|c: char| c.is_ascii_digit())
@@ -72,8 +71,7 @@ fn no_number(told: impl Fn(&str) -> Option<String>) -> Option<Check> {
             && !text.contains(['$', '{'])
     };
     let (name, text) = NUMBERS.iter().find_map(|name| Some((name, told(name).filter(is_wrong)?)))?;
-    let evidence =
-        format!("`{name}` is {text}, and `ray start` takes a whole number alone: it does not start");
+    let evidence = format!("`{name}` is {text}: `ray start` takes whole numbers alone, and does not start");
     let remedy = if name.ends_with("memory") { "the number of bytes" } else { "a whole number" };
     Some(Check::fail(evidence, remedy))
 }
