@@ -63,7 +63,8 @@ fn no_number(told: impl Fn(&str) -> Option<String>) -> Option<Check> {
     #[rustfmt::skip]
     const NUMBERS: [&str; 11] = [
         "num-cpus", "num-gpus", "memory", "object-store-memory", "port", "dashboard-port",
-        "metrics-export-port", "min-worker-port", "max-worker-port", "object-manager-port", "node-manager-port",
+        "metrics-export-port", "min-worker-port", "max-worker-port", "object-manager-port",
+        "node-manager-port",
     ];
     let is_wrong = |text: &String| {
         text.starts_with(|c: char| c.is_ascii_digit())
