@@ -33,7 +33,7 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<(Files, Vec<Check>)> {
         }
         files.extend(if path.is_dir() { of_jobs(found) } else { found });
         if !path.is_dir() {
-            beside.extend(manifests_beside(path));
+            beside.extend(files_beside(path));
         }
     }
     read_scripts_of(&mut files);
@@ -46,15 +46,19 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<(Files, Vec<Check>)> {
     }
     let texts = beside.iter().filter_map(|path| Some((path.display().to_string(), read(path).ok()?)));
     let beside: Files = texts.collect();
-    let checks = check_manifests(&files, &beside);
+    let locked: Vec<String> =
+        files.iter().map(|(file, _)| file).filter(|file| is_locked(Path::new(file))).cloned().collect();
+    let checks = check_manifests(&files, &beside, &locked);
     Ok((files, checks))
 }
 
-/// The manifests in the folder of a file: one of them may have a Service that the file names.
-fn manifests_beside(file: &Path) -> BTreeSet<PathBuf> {
+/// The manifests, or scripts, in the folder of one: they may be of one job.
+fn files_beside(file: &Path) -> BTreeSet<PathBuf> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_manifest = |path: &PathBuf| has_ending(path, &MANIFESTS) && path != file && is_short_file(path);
+    // A script may be that of one node, and another that of the next.
+    let endings = if has_ending(file, &SCRIPTS) { &SCRIPTS[..] } else { &MANIFESTS };
+    let is_manifest = |path: &PathBuf| has_ending(path, endings) && path != file && is_short_file(path);
     let mut found: BTreeSet<PathBuf> = entries.filter(is_manifest).collect();
     while found.len() > MOST_NAMED {
         found.pop_last();
@@ -77,6 +81,12 @@ fn definitions_of(text: &str, folders: &[PathBuf]) -> Vec<PathBuf> {
         kinds.iter().any(|kind| name.contains(kind.as_str())) && is_short_file(path)
     };
     entries.map(|entry| entry.path()).filter(is_of_kind).take(MOST_NAMED).collect()
+}
+
+/// Whether nobody may execute a file.
+fn is_locked(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|it| it.permissions().mode() & 0o111 == 0)
 }
 
 fn is_short_file(path: &Path) -> bool {

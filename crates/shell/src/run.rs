@@ -515,21 +515,22 @@ impl Shell<'_> {
         let target = match (program, target) {
             (_, Some(word)) => self.text(&word),
             ("tee", None) => words.last().cloned().unwrap_or_default(),
+            // `sbatch <<EOF`, `cat <<EOF | bsub`: a script without a name.
+            ("cat" | "sbatch" | "qsub" | "bsub", None) => Text::default(),
             _ => return,
         };
         let content = match (program, document) {
             // The shell fills in a document unless its end is quoted.
-            ("cat" | "tee", Some(document)) if document.requires_expansion => {
+            ("cat" | "tee" | "sbatch" | "qsub" | "bsub", Some(document)) if document.requires_expansion => {
                 let text = self.text(&format!("\"{}\"", document.doc.value.replace('"', "\\\"")));
                 text.as_script(Rc::make_mut(&mut self.variables))
             }
-            ("cat" | "tee", Some(document)) => document.doc.value.clone(),
+            ("cat" | "tee" | "sbatch" | "qsub" | "bsub", Some(document)) => document.doc.value.clone(),
             ("echo", _) => words[1..].iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
             _ => return,
         };
-        if let Some(path) = target.literal() {
-            self.written.insert(path.to_owned(), content);
-        }
+        // Who names it later names it with the same variables.
+        self.written.insert(target.to_string(), content);
     }
 
     fn text_of(&self, path: &str) -> Option<String> {

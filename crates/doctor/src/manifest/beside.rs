@@ -13,6 +13,8 @@ pub(super) struct Beside {
     pub(super) definitions: Vec<Object>,
     /// Configurations of accelerate, by their paths.
     configurations: Vec<(String, Value)>,
+    /// Their scripts.
+    pub(super) scripts: Vec<Object>,
     /// Programs in Python, by their paths.
     programs: Vec<(String, String)>,
 }
@@ -24,11 +26,12 @@ impl Beside {
         let objects = objects::read(&manifests, &mut Vec::new());
         let (services, others): (Vec<_>, Vec<_>) = objects.into_iter().partition(|it| it.kind == "Service");
         let services = services.into_iter().map(|service| service.name).collect();
+        let (scripts, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|it| it.kind == "Script");
         let definitions = others.into_iter().filter(|it| it.kind == "CustomResourceDefinition").collect();
         let configurations = files.iter().filter(|(_, text)| text.contains("compute_environment:"));
         let read = |(file, text): &(String, String)| Some((file.clone(), objects::parse(text).ok()?.0));
         let configurations = configurations.filter_map(read).collect();
-        Self { services, definitions, configurations, programs }
+        Self { services, definitions, configurations, scripts, programs }
     }
 
     /// The configuration at a path, as a script says it.

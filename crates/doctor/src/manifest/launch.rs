@@ -59,6 +59,8 @@ pub(crate) struct Launch {
     pub(super) is_configured: bool,
     pub(super) by_rallypoint: bool,
     pub(super) local_addr: bool,
+    /// Whether its flags are those of a program of which only its source says what they mean.
+    pub(super) is_own: bool,
     pub(super) command: Command,
     /// Its index among the container's commands.
     pub(super) at: usize,

@@ -259,6 +259,7 @@ fn of_hydra(word: &Text) -> Text {
 /// Any program with flags for the number of nodes, their rank and the master.
 fn other(command: &Command, at: usize) -> Option<Launch> {
     let words = &command.words.iter().map(of_hydra).collect::<Vec<_>>();
+    let is_known = |word: &Text| is_known(&word.to_string());
     let is_sglang = words.iter().any(|word| word.to_string().contains("sglang"));
     let alone = || is_sglang.then(|| Told { text: Text::known("1"), by: "no --nnodes".into() });
     let nodes = flag(words, &["nnodes", "num-nodes", "num-machines", "world-size"]).or_else(alone)?;
@@ -272,8 +273,18 @@ fn other(command: &Command, at: usize) -> Option<Launch> {
         host: Some(host),
         port: port.or_else(|| flag(words, &["master-port", "main-port"])),
         backend: backend(flag(words, &["rdzv-backend"])),
+        is_own: !command.words.iter().any(is_known),
         ..empty(Tool::Other, command, at)
     })
+}
+
+/// Whether a word is a program whose flags for the nodes are documented: without a rank it is node 0.
+fn is_known(word: &str) -> bool {
+    let name = basename(word);
+    word.trim_start_matches('+').starts_with("hydra.launcher.")
+        || matches!(name, "vllm" | "composer" | "sglang")
+        || name.starts_with("vllm.")
+        || name.starts_with("sglang.")
 }
 
 /// The processes of a node of SGLang: its share of those that hold a part of each tensor.

@@ -62,9 +62,13 @@ pub(crate) struct Manifests {
 
 impl Manifests {
     /// The objects in the files. Their scripts are not read yet.
-    fn parse(files: &[(String, String)], beside: &[(String, String)]) -> Self {
+    fn parse(files: &[(String, String)], beside: &[(String, String)], locked: &[String]) -> Self {
         let mut unreadable = Vec::new();
-        let objects = objects::read(files, &mut unreadable).into();
+        let mut objects = objects::read(files, &mut unreadable);
+        for object in objects.iter_mut().filter(|object| locked.contains(&object.file)) {
+            object.is_locked = true;
+        }
+        let objects = objects.into();
         let beside = Rc::new(Beside::of(beside));
         let files = files.iter().map(|(file, _)| file.clone()).collect();
         Self { files, objects, pods: Vec::new(), jobs: Vec::new(), beside, unreadable, ways: 1 }
@@ -198,9 +202,14 @@ impl Manifests {
 const READINGS: usize = 16;
 
 /// Checks all files of a job together. Each file is a name and a text. Of those `beside` them only the names
-/// of their Services, configurations of accelerate and programs in Python are read.
-pub fn check_manifests(files: &[(String, String)], beside: &[(String, String)]) -> Vec<Check> {
-    let parsed = Manifests::parse(files, beside);
+/// of their Services, configurations of accelerate, programs in Python and scripts are read. Those files that
+/// nobody may execute are `locked`.
+pub fn check_manifests(
+    files: &[(String, String)],
+    beside: &[(String, String)],
+    locked: &[String],
+) -> Vec<Check> {
+    let parsed = Manifests::parse(files, beside, locked);
     let mut readings = vec![parsed.reading(0)];
     let most = |readings: &[Manifests]| readings.iter().map(|it| it.ways).max().unwrap_or(1).min(READINGS);
     while readings.len() < most(&readings) {

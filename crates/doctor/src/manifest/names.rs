@@ -69,7 +69,21 @@ pub(crate) fn resolve<'m>(host: &Text, pods: &Pods, manifests: &'m Manifests) ->
     let Some(second) = second else { return one_label(first, pods, manifests) };
     let of_other = |namespace: &str| pods.namespace.as_deref().is_some_and(|own| own != namespace);
     match rest.get(1) {
-        Some(Some(namespace)) if *namespace != "svc" && of_other(namespace) => Target::Elsewhere,
+        Some(Some(namespace)) if *namespace != "svc" && of_other(namespace) => {
+            match two_labels(first, second, pods, manifests) {
+                Target::Pod { pods: own, .. } if own.object == pods.object => Target::Nothing(format!(
+                    "the pods are in the namespace `{}`",
+                    pods.namespace.as_deref().unwrap_or_default()
+                )),
+                _ => Target::Elsewhere,
+            }
+        }
+        Some(Some("svc")) if pods.namespace.as_deref() == Some(second) => {
+            match two_labels(first, second, pods, manifests) {
+                Target::Elsewhere => one_label(first, pods, manifests),
+                target => target,
+            }
+        }
         _ => two_labels(first, second, pods, manifests),
     }
 }

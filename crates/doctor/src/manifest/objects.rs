@@ -1,5 +1,6 @@
 //! Splits files into documents, and documents into objects, also inside lists and wrappers.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -26,6 +27,8 @@ pub(crate) struct Object {
     pub(super) at: String,
     /// Whether the file has placeholders, such as `${IMAGE}`.
     pub(super) has_blanks: bool,
+    /// Whether nobody may execute its file.
+    pub(super) is_locked: bool,
     /// The template of Katib's trials, if it is such a trial.
     pub(super) trial: Value,
 }
@@ -46,6 +49,11 @@ impl Object {
         self.value.get("script")?.as_str()
     }
 
+    /// Whether it is a script whose lines end as in DOS.
+    pub(crate) fn is_dos(&self) -> bool {
+        self.value.get("dos") == Some(&Value::Bool(true))
+    }
+
     /// Whether it is a script that another file starts.
     pub(crate) fn is_called(&self) -> bool {
         self.value.get("called") == Some(&Value::Bool(true))
@@ -54,10 +62,12 @@ impl Object {
     /// Whether its kind is known to make no pods.
     pub(crate) fn has_no_pods(&self) -> bool {
         #[rustfmt::skip]
-        const GROUPS: [&str; 14] = [
+        const GROUPS: [&str; 19] = [
             "policy", "autoscaling", "kueue.x-k8s.io", "scheduling.volcano.sh", "scheduling.x-k8s.io",
             "monitoring.coreos.com", "cert-manager.io", "external-secrets.io", "networking.istio.io",
             "k8s.cni.cncf.io", "keda.sh", "karpenter.sh", "resource.nvidia.com", "networking.gke.io",
+            "route.openshift.io", "traefik.io", "security.istio.io", "monitoring.googleapis.com",
+            "bitnami.com",
         ];
         let group = self.api.split_once('/').map_or("", |(group, _)| group);
         let of_kubernetes = group.is_empty() || group.ends_with(".k8s.io") && !group.ends_with("x-k8s.io");
@@ -191,22 +201,47 @@ pub(crate) fn batch_system(text: &str) -> Option<(&'static str, &'static str)> {
         ("#COBALT", "mpiexec"),
         ("#$ -", "mpirun"),
     ];
-    SYSTEMS.into_iter().find(|(mark, _)| text.lines().any(|line| line.starts_with(mark)))
+    let has = |mark: &str| text.lines().any(|line| line.starts_with(mark));
+    let (mark, usual) = SYSTEMS.into_iter().find(|(mark, _)| has(mark))?;
+    own_lines(text).any(|line| line.starts_with(mark)).then_some((mark, usual))
+}
+
+/// The lines of a script but those of its here-documents, which may be other scripts.
+fn own_lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut end: Option<&str> = None;
+    text.lines().filter(move |line| {
+        if let Some(word) = end {
+            end = end.filter(|_| line.trim() != word);
+            return false;
+        }
+        let begin = line.split_once("<<").filter(|(before, behind)| {
+            !line.trim_start().starts_with('#') && !before.contains("((") && !behind.starts_with('<')
+        });
+        let word = begin.map(|(_, behind)| behind.trim_start_matches(['-', ' ', '\'', '"', '\\']));
+        let is_other = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+        end = word.and_then(|word| word.split(is_other).next()).filter(|word| !word.is_empty());
+        true
+    })
 }
 
 fn has_braces(text: &str) -> bool {
     text.contains("{{") && text.contains("}}") || text.contains("{%")
 }
 
-/// A shell script. `is_called`: another file starts it.
+/// A shell script. `is_called`: another file starts it. Lines that end as in DOS are read as if they ended
+/// right: that they do not is told once.
 fn script(file: &str, text: &str, is_called: bool, number: usize) -> Object {
+    let (dos, others): (Vec<&str>, Vec<&str>) =
+        text.split('\n').filter(|line| !line.is_empty()).partition(|line| line.ends_with('\r'));
+    let is_dos = dos.len() > 2 && others.len() < 2;
+    let text = if is_dos { Cow::Owned(text.replace("\r\n", "\n")) } else { Cow::Borrowed(text) };
     Object {
         number,
         file: file.to_owned(),
         api: "slurm".into(),
         kind: "Script".into(),
         name: rallypoint_shell::basename(file).to_owned(),
-        value: serde_json::json!({ "script": text, "called": is_called }),
+        value: serde_json::json!({ "script": text, "called": is_called, "dos": is_dos }),
         ..Object::default()
     }
 }

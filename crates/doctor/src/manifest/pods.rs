@@ -695,7 +695,7 @@ fn entrypoint(object: &Object) -> Option<Pods> {
 }
 
 /// A pointer as `kubectl explain` and people write it: `spec.tasks[0].template`.
-fn dotted(pointer: &str) -> String {
+pub(crate) fn dotted(pointer: &str) -> String {
     let mut path = String::new();
     for part in pointer.split('/').filter(|part| !part.is_empty()) {
         match part.parse::<usize>() {

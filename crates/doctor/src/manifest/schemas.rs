@@ -86,6 +86,13 @@ pub(crate) fn versions(kind: &str) -> impl Iterator<Item = &'static str> {
     roots.filter(move |(_, own)| *own == kind).map(|(version, _)| version)
 }
 
+/// A kind as it is spelled, if this is one of its group in other letters.
+pub(crate) fn spelled(api: &str, kind: &str) -> Option<&'static str> {
+    let roots = TABLE.lines().filter_map(|line| line.strip_prefix("= ")?.split(' ').next()?.rsplit_once('/'));
+    let mut roots = roots.filter(|(version, _)| *version == api);
+    roots.find(|(_, own)| *own != kind && own.eq_ignore_ascii_case(kind)).map(|(_, own)| own)
+}
+
 /// The way through an object.
 #[derive(Default)]
 struct Walk {
@@ -101,11 +108,13 @@ struct Walk {
 impl Walk {
     fn value(&mut self, value: &Value, (kind, values): (&'static str, &str), at: &str) {
         let text = value.as_str();
-        if value.is_null() || text.is_some_and(is_placeholder) {
-            return;
-        }
         let kind = kind.trim_end_matches('!');
         let (is_list, is_map) = (kind.strip_suffix("[]"), kind.strip_suffix("{}"));
+        // A command in one text has blanks, and is no list.
+        let is_command = |text: &str| last(at) == "command" && !text.contains(['$', '{', '<', '%']);
+        if value.is_null() || text.is_some_and(|text| is_placeholder(text) && !is_command(text)) {
+            return;
+        }
         let is_old_number = || text.is_some_and(|it| it.len() > 1 && it.starts_with('0') || it.contains('_'));
         let is_whole = || value.as_f64().is_some_and(|number| number.fract() == 0.0);
         let (is_right, wants, remedy) = match kind {

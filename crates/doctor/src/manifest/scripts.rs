@@ -3,7 +3,7 @@
 //! several. A script of no batch system, which starts nothing on other nodes, is started on each node by
 //! something else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use serde_json::json;
@@ -161,6 +161,12 @@ impl<'w> Start<'w> {
     }
 }
 
+/// The program that a command starts on other nodes.
+pub(crate) fn started(words: &[String]) -> Option<&str> {
+    let start = Start::of(words, Size::default())?;
+    words.get(start.at).map(String::as_str)
+}
+
 /// Whether options of `mpirun` say which node gets which task. Without it fills a node before it takes the
 /// next one.
 fn is_spread(own: &[String]) -> bool {
@@ -272,12 +278,18 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
     }
     if all.is_empty() && system.is_some() {
         let (commands, unread) = (others, reading.unread);
+        let script = Rc::clone(&script);
         let read = Container { commands, script, unread, ..Container::of_script(object, None) };
         let count = job.nodes.max(job.all_tasks());
         let usual = system.map(|(_, usual)| usual);
         let by = usual.filter(|_| is_spread).map(str::to_owned);
         let step = Step { by, usual, size: job, ..Step::default() };
         all.push(Pods { count, in_unit: count, step, containers: vec![read], ..Pods::of_script(object) });
+    }
+    // A script may write others, and hand them to a batch system.
+    for text in batch_scripts(&reading.written, &script) {
+        let value = json!({ "script": text });
+        all.extend(of(&Object { value, ..object.clone() }, objects, choice).0);
     }
     (all, reading.ways)
 }
@@ -298,6 +310,24 @@ fn by_hand(launch: &Launch) -> Option<u64> {
     let several = || is_told && launch.host.as_ref().is_some_and(own) || lacks_rank();
     launch.most_nodes().map(u64::from).or_else(|| several().then_some(2))
 }
+
+/// Names that look like Slurm's and that it does not set, each with the right one.
+pub(crate) const MISSPELLED: [(&str, &str); 14] = [
+    ("SLURM_NODES", "SLURM_NNODES"),
+    ("SLURM_NUM_NODES", "SLURM_NNODES"),
+    ("SLURM_JOB_NODES", "SLURM_NNODES"),
+    ("SLURM_JOB_NNODES", "SLURM_NNODES"),
+    ("SLURM_NODE_ID", "SLURM_NODEID"),
+    ("SLURM_NODE_RANK", "SLURM_NODEID"),
+    ("SLURM_NODERANK", "SLURM_NODEID"),
+    ("SLURM_PROC_ID", "SLURM_PROCID"),
+    ("SLURM_RANK", "SLURM_PROCID"),
+    ("SLURM_LOCAL_ID", "SLURM_LOCALID"),
+    ("SLURM_LOCAL_RANK", "SLURM_LOCALID"),
+    ("SLURM_NUM_TASKS", "SLURM_NTASKS"),
+    ("SLURM_TASKS", "SLURM_NTASKS"),
+    ("SLURM_WORLD_SIZE", "SLURM_NTASKS"),
+];
 
 fn one(name: &str, part: Part) -> (String, Vec<Text>) {
     (name.to_owned(), vec![Text::of(part)])
@@ -329,6 +359,7 @@ fn variables(mark: &str, job: Size, options: &[String]) -> Variables {
         ]
         .map(counted),
     );
+    all.extend(MISSPELLED.map(|(name, _)| unset(name)));
     let of_script = ["SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"];
     all.extend(of_script.map(|name| one(name, Part::Of(Source::FirstNode))));
     // Each of these is set for its own option only, however else the same is asked for.
@@ -360,6 +391,23 @@ fn fixed_variables(variables: &Variables) -> Variables {
     variables.iter().map(|(name, items)| (name.clone(), items.iter().map(fixed).collect())).collect()
 }
 
+/// The batch scripts among those that a script writes, with the names of what it does not know.
+fn batch_scripts(written: &HashMap<String, String>, script: &[Command]) -> Vec<String> {
+    let values = script.last().map(|command| &*command.variables);
+    let parts = || values.into_iter().flatten().filter(|(name, _)| name.starts_with("_PART_"));
+    let whole = |text: &String| {
+        let named = |text: String, (name, value): (&String, &Vec<Text>)| {
+            let value = value.first().map(ToString::to_string).unwrap_or_default();
+            text.replace(&format!("${{{name}}}"), &value)
+        };
+        parts().fold(text.clone(), named)
+    };
+    let mut all: Vec<String> =
+        written.values().filter(|text| batch_system(text).is_some()).map(whole).collect();
+    all.sort();
+    all
+}
+
 /// A command that runs on the first node.
 fn once(command: &Command) -> Command {
     let first = |text: &Text| {
@@ -381,7 +429,8 @@ fn on_nodes(command: &Command, start: &Start<'_>) -> (Vec<Text>, Variables) {
     let rank = |name| one(name, if is_one_each { Part::Of(Source::Index) } else { unknown(name) });
     let host = |name| one(name, Part::Of(Source::HostName));
     variables.extend(RANKS.map(rank));
-    variables.extend([rank("SLURM_PROCID"), one("SLURM_LOCALID", unknown("SLURM_LOCALID"))]);
+    let local = if is_one_each { Part::Known("0".into()) } else { unknown("SLURM_LOCALID") };
+    variables.extend([rank("SLURM_PROCID"), one("SLURM_LOCALID", local)]);
     variables.extend([one("SLURM_NODEID", Part::Of(Source::Index))]);
     variables.extend(["HOSTNAME", "SLURMD_NODENAME"].map(host));
     (words, variables)

@@ -15,7 +15,7 @@ fn rules() -> impl Iterator<Item = &'static &'static Rule> {
 
 fn check_file(path: &Path) -> Vec<Check> {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    check_manifests(&[(path.display().to_string(), text)], &[])
+    check_manifests(&[(path.display().to_string(), text)], &[], &[])
 }
 
 fn example(name: &str) -> Vec<Check> {
@@ -108,7 +108,7 @@ fn launchers() -> String {
             _ => continue,
         };
         let names = tools.iter().map(|tool| match tool {
-            Tool::Other => "programs with flags like torchrun's",
+            Tool::Other => "others with flags like torchrun's",
             Tool::Program => "programs that read `MASTER_ADDR`",
             tool => tool.name(),
         });
@@ -118,11 +118,8 @@ fn launchers() -> String {
         }
     }
     let parts = known.iter().map(|(names, ids)| format!("{}: {}", names.join(", "), ids.join(", ")));
-    let text = format!(
-        "Which launchers a check knows, if not all (torchrun, accelerate, deepspeed, programs with flags \
-         like torchrun's, programs that read `MASTER_ADDR`): {}.",
-        parts.collect::<Vec<_>>().join("; ")
-    );
+    let text =
+        format!("Which launchers a check knows, if not all: {}.", parts.collect::<Vec<_>>().join("; "));
     wrapped(&text)
 }
 
@@ -142,7 +139,7 @@ fn wrapped(text: &str) -> String {
 }
 
 fn check(text: &str) -> Vec<Check> {
-    check_manifests(&[("f.yaml".into(), text.into())], &[])
+    check_manifests(&[("f.yaml".into(), text.into())], &[], &[])
 }
 
 fn ids(text: &str) -> Vec<(&'static str, Verdict)> {
@@ -165,12 +162,12 @@ fn files_that_are_no_manifests_are_said_to_be_none() {
     let rule = "apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata: {name: r}\n\
                 spec: {groups: [{summary: '{{ $labels.run }} waits'}]}\n";
     assert!(!ids(rule).iter().any(|(id, _)| *id == "template"), "{:?}", ids(rule));
-    assert_eq!(check_manifests(&[], &[])[0].verdict, Verdict::Warn, "an empty folder is no PASS");
+    assert_eq!(check_manifests(&[], &[], &[])[0].verdict, Verdict::Warn, "an empty folder is no PASS");
 }
 
 #[test]
 fn one_broken_document_hides_no_other() {
-    let pod = "metadata: {name: a_b}\nspec: {containers: [{name: c}]}\n";
+    let pod = "apiVersion: v1\nmetadata: {name: a_b}\nspec: {containers: [{name: c}]}\n";
     let text = format!("kind: Pod\n{pod}---\na: [1\n---\nkind: Pod\n{pod}");
     let found = check(&text);
     assert!(
@@ -186,8 +183,10 @@ fn one_broken_document_hides_no_other() {
 #[test]
 fn files_beside_manifests_are_counted_and_no_mistakes() {
     let file = |name: &str, text: &str| (name.to_owned(), text.to_owned());
-    let pod = file("p.yaml", "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}\n");
-    let found = check_manifests(&[pod, file("a.yaml", "lr: 1\n"), file("b.yaml", "- hosts: all\n")], &[]);
+    let pod =
+        file("p.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}\n");
+    let found =
+        check_manifests(&[pod, file("a.yaml", "lr: 1\n"), file("b.yaml", "- hosts: all\n")], &[], &[]);
     assert!(found.iter().all(|check| check.verdict == Verdict::Pass), "{found:?}");
     assert!(found.iter().any(|check| check.to_string().contains("2 documents are no")), "{found:?}");
 }
@@ -238,7 +237,7 @@ fn the_scripts_of_a_script_are_read_together() {
     let files = |names: &[(&str, &str)]| {
         let files: Vec<(String, String)> =
             names.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        check_manifests(&files, &[]).iter().map(|check| check.id).collect::<Vec<_>>()
+        check_manifests(&files, &[], &[]).iter().map(|check| check.id).collect::<Vec<_>>()
     };
     assert_eq!(files(&[("a.sbatch", batch)]), ["not-read"]);
     assert_eq!(files(&[("a.sbatch", batch), ("inner.sh", &format!("#!/bin/sh\n{inner}"))]), ["node-count"]);
@@ -249,4 +248,56 @@ fn the_scripts_of_a_script_are_read_together() {
     let pod = "kind: Pod\nmetadata: {name: t}\n\
                spec: {containers: [{image: \"i:1\", command: [/app/inner.sh]}]}\n";
     assert_eq!(files(&[("t.yaml", pod), ("inner.sh", inner)])[0], "node-count");
+}
+
+/// What the flags of a program mean, its source says.
+#[test]
+fn a_program_takes_its_rank_from_a_flag_if_its_source_says_so() {
+    let batch = "#!/bin/bash\n#SBATCH -N 3\n#SBATCH --ntasks-per-node=1\n\
+                 srun python t.py --num-nodes 3 --master-addr node1\n";
+    let ids = |source: &str| {
+        let beside = [("t.py".to_owned(), source.to_owned())];
+        let found = check_manifests(&[("a.sbatch".into(), batch.into())], &beside, &[]);
+        found.iter().map(|check| check.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("p.add_argument('--node-rank', default=0)\n"), ["node-rank"]);
+    assert_eq!(ids("p.add_argument('--node-rank', default=os.environ['SLURM_NODEID'])\n"), ["manifests"]);
+    assert_eq!(ids("p.add_argument('--num-nodes')\n"), ["manifests"]);
+}
+
+/// srun executes a script itself, and bash reads one.
+#[test]
+fn a_script_that_nobody_may_execute_is_started_by_a_shell_alone() {
+    let ids = |start: &str, locked: &[String]| {
+        let batch = format!("#!/bin/bash\n#SBATCH -N 2\n#SBATCH --ntasks-per-node=1\n{start}\n");
+        let inner = "#!/bin/sh\necho $1\n";
+        let files = [("d/a.sbatch".to_owned(), batch), ("d/inner.sh".to_owned(), inner.to_owned())];
+        let found = check_manifests(&files, &[], locked);
+        found.iter().map(|check| check.id).collect::<Vec<_>>()
+    };
+    let locked = ["d/inner.sh".to_owned()];
+    assert_eq!(ids("srun ./inner.sh x", &locked), ["never-starts"]);
+    assert_eq!(ids("mpirun -n 2 ./inner.sh x", &locked), ["never-starts"]);
+    assert_eq!(ids("srun ./inner.sh x", &[]), ["manifests"]);
+    assert_eq!(ids("srun bash ./inner.sh x", &locked), ["manifests"]);
+    assert_eq!(ids("chmod +x inner.sh\nsrun ./inner.sh x", &locked), ["manifests"]);
+}
+
+/// The scripts of two nodes of one job, of which only one is given.
+#[test]
+fn two_nodes_of_one_job_choose_one_transport() {
+    let script = |rank: u8, disable: u8| {
+        format!(
+            "docker run --env NCCL_IB_DISABLE={disable} sglang python -m sglang.launch_server --nnodes 2 \
+             --node-rank {rank} --dist-init-addr 10.0.0.1:50000\n"
+        )
+    };
+    let ids = |beside: String| {
+        let (own, beside) = (("a.sh".to_owned(), script(0, 0)), ("b.sh".to_owned(), beside));
+        let found = check_manifests(&[own], &[beside], &[]);
+        found.iter().map(|check| check.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(script(1, 1)), ["agreement", "not-read"]);
+    assert_eq!(ids(script(1, 0)), ["not-read"]);
+    assert_eq!(ids(script(0, 1)), ["not-read"]);
 }

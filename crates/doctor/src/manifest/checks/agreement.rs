@@ -1,20 +1,25 @@
 //! Who waits at another port, with another backend or for another run than the others, waits alone.
 
 use super::prelude::*;
+use crate::manifest::scripts;
 
 pub(super) const RULE: Rule = Rule {
     id: "agreement",
     sees: "FAIL: Master and Worker, or two `srun … &` of one script, have different ports, backends, ids of \
-           the run or numbers of nodes, or the port is `$RANDOM`",
+           the run or numbers of nodes, or the port is `$RANDOM`. WARN: two values of `NCCL_IB_DISABLE`",
     examples: ["agreement.yaml", "good-pytorchjob.yaml"],
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Other, Tool::Program], find),
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
-    let Call { manifests, pods, launch, .. } = call;
-    if !takes_part(launch) || !call.are_to_meet() {
+    if !takes_part(call.launch) || !call.are_to_meet() {
         return None;
     }
+    of_values(call).or_else(|| of_transport(call))
+}
+
+fn of_values(call: &Call<'_>) -> Option<Check> {
+    let Call { manifests, pods, launch, .. } = call;
     if let Some(told) = launch.port.as_ref().filter(|told| told.text.varies() && pods.are_several()) {
         let what = told.text.source().map_or("another one in each pod", Source::name);
         let evidence = format!("the port ({}) is {what}: each pod calls at another port", told.by);
@@ -38,6 +43,58 @@ fn find(call: &Call<'_>) -> Option<Check> {
         );
         Some(Check::fail(evidence, format!("{what} is the same in all pods")).at(call.at("command")))
     })
+}
+
+/// NCCL of one node takes InfiniBand, and that of another sockets: neither answers the other.
+fn of_transport(call: &Call<'_>) -> Option<Check> {
+    const CHOICES: [&str; 2] = ["NCCL_IB_DISABLE", "NCCL_NET"];
+    let Call { manifests, pods, launch, .. } = call;
+    let own: Vec<_> = CHOICES.into_iter().filter_map(|name| Some((name, value(launch, name)?))).collect();
+    let differs = |other: &Launch| {
+        let differs = |(name, own): &&(&str, String)| value(other, name).is_some_and(|it| it != *own);
+        let (name, own) = own.iter().find(differs)?;
+        Some((*name, own.clone(), value(other, name)?))
+    };
+    let mut before = manifests.together(pods).take_while(|others| !std::ptr::eq(*pods, *others));
+    let found = before.find_map(|others| Some((others.launches().find_map(differs)?, &others.place)));
+    let found = found.map(|(found, place)| (found, format!("{} {}", place.object, place.field)));
+    let ((name, own, theirs), place) = found.or_else(|| {
+        let others = manifests.beside.scripts.iter().filter(|_| pods.are_by_hand() && !own.is_empty());
+        others.into_iter().find_map(|script| {
+            let (others, _) = scripts::of(script, &[], 0);
+            let mut pairs = others.iter().flat_map(Pods::launches).filter(|other| are_a_pair(launch, other));
+            Some((pairs.find_map(differs)?, script.name.clone()))
+        })
+    })?;
+    let evidence = format!(
+        "{name} is {own} here, but {theirs} in {place}: they choose other transports, and never connect"
+    );
+    Some(Check::warn(evidence, format!("{name} is the same on all nodes")).at(call.at("command")))
+}
+
+/// A variable of a launch, also one that it gives to its container: `docker run --env NAME=VALUE`.
+fn value(launch: &Launch, name: &str) -> Option<String> {
+    let given = |word: &Text| {
+        let word = word.literal()?;
+        let word = word.strip_prefix("--env=").or_else(|| word.strip_prefix("-e")).unwrap_or(word);
+        Some(word.trim().strip_prefix(name)?.strip_prefix('=')?.to_owned())
+    };
+    let own = || launch.command.variable(name)?.literal().map(str::to_owned);
+    launch.command.words.iter().find_map(given).or_else(own)
+}
+
+/// Whether two scripts start two nodes of one job.
+fn are_a_pair(one: &Launch, other: &Launch) -> bool {
+    let literal = |told: &Option<Told>| told.as_ref().and_then(|told| told.text.literal().map(str::to_owned));
+    let is_equal = |get: fn(&Launch) -> &Option<Told>| {
+        literal(get(one)).is_some_and(|own| literal(get(other)) == Some(own))
+    };
+    let ranks = literal(&one.node_rank).zip(literal(&other.node_rank));
+    one.tool == other.tool
+        && ranks.is_some_and(|(one, other)| one != other)
+        && is_equal(|it| &it.nodes)
+        && is_equal(|it| &it.host)
+        && is_equal(|it| &it.port)
 }
 
 fn takes_part(launch: &Launch) -> bool {

@@ -7,30 +7,35 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "api-rejects",
-    sees: "FAIL: a `volumeMount` whose volume is not there, two containers or volumes with one name, GPUs \
-           in `requests` that `limits` do not have alike, more in `requests` than in `limits`, half a \
-           GPU; a Service with several ports and no names for them; a label with a blank or a `/` in its \
-           value; `apiVersion: v1` of a Job or RayCluster; an Indexed Job without `completions`; a \
-           StatefulSet with `restartPolicy: OnFailure`, a Job without; a Deployment that does not select \
-           its pods; a PyTorchJob with two Masters, or without a container `pytorch`; a TrainJob that \
-           sets `PET_*`; an exported object with its `resourceVersion`; a `minAvailable` above the pods \
-           of a Volcano job; a RayJob with `ttlSecondsAfterFinished` and no `shutdownAfterJobFinishes`; \
-           by the published schemas: `value: 8` in `env` without quotes, a volume without a name, \
-           `imagePullPolicy: always`, `backoffLimit` in the spec of a PyTorchJob; capital letters or `_` \
-           in a name; what a CustomResourceDefinition in the repository forbids. WARN: a field or a \
-           version that a release has no more, such as `replicas` in a RayCluster's `headGroupSpec`, \
-           `kubeflow.org/v1beta1` of a PyTorchJob",
+    sees: "FAIL: a `volumeMount` whose volume is not there, two containers or volumes with one name, \
+           KubeRay's `wait-gcs-ready` in a worker, GPUs in `requests` that `limits` do not have alike, \
+           `memory: 16GB`, more in `requests` than in `limits`; a Service with several ports and no names \
+           for them, a port's name above 15 letters; a label with a blank or a `/` in its value; `kind: \
+           job`; `apiVersion: v1` of a Job or RayCluster, none, or one that Kubernetes has no more; an \
+           Indexed Job without `completions`; a StatefulSet with `restartPolicy: OnFailure`, a Job without; \
+           a Deployment that does not select its pods; a PyTorchJob with two Masters, without a container \
+           `pytorch`, or with a role `Workers`; an MPIJob without Launcher; a TrainJob that sets `PET_*`; an \
+           exported object with its `resourceVersion`; a `minAvailable` above the pods of a Volcano job; a \
+           RayJob with `ttlSecondsAfterFinished` and no `shutdownAfterJobFinishes`; by the published \
+           schemas: `value: 8` in `env` without quotes, a volume without a name, `backoffLimit` in the spec \
+           of a PyTorchJob; capital letters or `_` in a name; what a CustomResourceDefinition in the \
+           repository forbids. WARN: a field or a version that a release of an operator has no more, such as \
+           `replicas` in `headGroupSpec`, `kubeflow.org/v1beta1` of a PyTorchJob",
     examples: ["api-rejects.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = |pods: &Pods| {
             let by_kind = of_kind(pods).or_else(|| of_kubeflow(pods)).or_else(|| of_volcano(pods));
-            let paths = pods.all().filter_map(|own| field_path(pods, own));
+            let paths =
+                pods.all().filter_map(|own| field_path(pods, own).or_else(|| of_container(pods, own)));
             by_kind.into_iter().chain(paths).chain(of_template(pods)).collect::<Vec<_>>()
         };
         let of_object = |object: &Object| {
             let makes_pods = manifests.of_object(object.number).next().is_some();
-            let of_ray = ray_job(object).or_else(|| runtime_env(object));
-            let of_ray = of_ray.or_else(|| version(object)).or_else(|| replica_policy(object));
+            let of_roles = || manifests.of_object(object.number).find_map(|pods| roles(object, pods));
+            let of_ray = ray_job(object).or_else(|| runtime_env(object)).or_else(of_roles);
+            let of_ray = of_ray
+                .or_else(|| version(object, manifests.definition(object).is_some()))
+                .or_else(|| replica_policy(object));
             let of_any = || ports(object).or_else(|| label(object)).filter(|_| !object.has_blanks);
             of_ray.or_else(of_any).or_else(|| exported(object).filter(|_| makes_pods))
         };
@@ -39,6 +44,9 @@ pub(super) const RULE: Rule = Rule {
         found.chain(schemas::rejected(manifests)).collect()
     }),
 };
+
+/// The init container of KubeRay's that waits for the head.
+const WAITER: &str = "wait-gcs-ready";
 
 fn name(item: &Value) -> Option<&str> {
     item.get("name").and_then(Value::as_str).filter(|name| !is_placeholder(name))
@@ -49,6 +57,13 @@ fn of_template(pods: &Pods) -> Option<Check> {
     if pods.is_open || pods.is_container {
         return None;
     }
+    let is_any = |item: &&Value| item.get("operator").is_some_and(|it| it == "Exists");
+    let has_value =
+        |item: &&Value| item.get("value").and_then(Value::as_str).is_some_and(|it| !it.is_empty());
+    if list(&pods.spec, "/tolerations").iter().filter(is_any).any(|item| has_value(&item)) {
+        let evidence = "a toleration with `operator: Exists` and a value: the API server rejects the object";
+        return Some(Check::fail(evidence, "no value, or operator: Equal").at(pods.at("tolerations")));
+    }
     let volumes = || list(&pods.spec, "/volumes");
     for items in [["/volumes", ""], ["/containers", "/initContainers"]] {
         let all = || items.iter().flat_map(|at| list(&pods.spec, at)).filter_map(name);
@@ -57,6 +72,18 @@ fn of_template(pods: &Pods) -> Option<Check> {
             let evidence = format!("two {field} are called `{twice}`: the API server rejects the object");
             return Some(Check::fail(evidence, "another name for one of them").at(pods.at(field)));
         }
+    }
+    let is_waiter = |item: &Value| name(item) == Some(WAITER);
+    if pods.maker == Maker::Ray
+        && pods.role == "worker"
+        && list(&pods.spec, "/initContainers").iter().any(is_waiter)
+    {
+        let evidence = format!(
+            "the operator adds an init container `{WAITER}` of its own to each worker: the API server \
+             rejects the pods with two of that name"
+        );
+        let remedy = "take it out; or ENABLE_INIT_CONTAINER_INJECTION=false of the operator";
+        return Some(Check::fail(evidence, remedy).at(pods.at("initContainers")));
     }
     // A StatefulSet and others make volumes of claims, and these operators add theirs.
     let makes = |(field, _): (&String, &Value)| field.starts_with("volumeClaim");
@@ -104,6 +131,44 @@ fn of_template(pods: &Pods) -> Option<Check> {
     })
 }
 
+/// What Kubernetes' own validation says of a container.
+fn of_container(pods: &Pods, container: &Container) -> Option<Check> {
+    let check = |field: &str, evidence: String, remedy: &str| {
+        let evidence = format!("{evidence}: the API server rejects the object");
+        Some(Check::fail(evidence, remedy).at(pods.at(&container.at(field))))
+    };
+    let kinds =
+        ["limits", "requests"].map(|kind| texts(container.value.pointer(&format!("/resources/{kind}"))));
+    let is_wrong = |(_, text): &(&String, &String)| !is_placeholder(text) && !is_quantity(text);
+    if let Some((name, text)) = kinds.iter().flatten().find(is_wrong) {
+        let remedy = "a number with a unit such as m, M, G, Mi or Gi, without a blank";
+        return check("resources", format!("`{name}` cannot be {text}"), remedy);
+    }
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_name = |name: &str| name.len() < 16 && name.chars().all(is_allowed);
+    let mut ports = list(&container.value, "/ports").iter().filter_map(name);
+    if let Some(name) = ports.find(|name| !is_name(name)) {
+        let remedy = "15 small letters, digits and `-` at most";
+        return check("ports", format!("a port cannot be called `{name}`"), remedy);
+    }
+    let has_both = |item: &&Value| {
+        item.get("valueFrom").is_some_and(Value::is_object)
+            && item.get("value").and_then(Value::as_str).is_some_and(|value| !value.is_empty())
+    };
+    let name = list(&container.value, "/env").iter().find(has_both)?.get("name")?.as_str()?;
+    check("env", format!("{name} has `value` and `valueFrom`"), "one of them")
+}
+
+/// Whether Kubernetes reads a text as a quantity: `500m`, `1.5`, `64Gi`, `1e3`.
+fn is_quantity(text: &str) -> bool {
+    const UNITS: [&str; 16] =
+        ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let begin = text.trim_start_matches(['+', '-']);
+    let unit = begin.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let exponent = unit.strip_prefix(['e', 'E']).unwrap_or_default();
+    unit.len() < begin.len() && (UNITS.contains(&unit) || exponent.parse::<i32>().is_ok())
+}
+
 /// An object as a cluster shows it: a new one may not have a version yet.
 fn exported(object: &Object) -> Option<Check> {
     object.value.pointer("/metadata/resourceVersion")?;
@@ -112,23 +177,67 @@ fn exported(object: &Object) -> Option<Check> {
     Some(Check::fail(evidence, "take it and `uid` out").at(object.place("metadata.resourceVersion")))
 }
 
-/// A kind of Kubernetes' own in another group or version than its, one of an operator's without a group, or
-/// one of Kubeflow's first operators in a version that the last of them serves no more.
-fn version(object: &Object) -> Option<Check> {
-    let Object { api, kind, .. } = object;
-    // `unknown-kind` tells that of an old MPIJob.
-    let is_first = api.starts_with("kubeflow.org/") && kind != "MPIJob";
-    let is_own = schemas::versions(kind).any(|known| !known.contains('.'));
-    let mut known = schemas::versions(kind).filter(|known| !is_own || !known.contains('.')).peekable();
-    let is_judged = is_first || !api.is_empty() && !api.contains(['.', '$', '{']);
-    let right = known.peek().copied().filter(|_| is_judged)?;
-    known.all(|known| known != api).then(|| {
-        // A cluster may still have the operator of its day.
-        let (tell, server): (fn(String, String) -> Check, _) =
-            if is_first { (Check::warn, "operator") } else { (Check::fail, "API server") };
-        let evidence = format!("no {server} of today has a {kind} of `{api}`");
-        tell(evidence, format!("apiVersion: {right}")).at(object.place("apiVersion"))
+/// The kinds of Kubernetes that once had other versions: Kubernetes' "Deprecated API Migration Guide".
+#[rustfmt::skip]
+const SERVED: [(&str, &[&str]); 13] = [
+    ("ClusterRole", &["rbac.authorization.k8s.io/v1"]),
+    ("ClusterRoleBinding", &["rbac.authorization.k8s.io/v1"]),
+    ("Role", &["rbac.authorization.k8s.io/v1"]),
+    ("RoleBinding", &["rbac.authorization.k8s.io/v1"]),
+    ("CustomResourceDefinition", &["apiextensions.k8s.io/v1"]),
+    ("Ingress", &["networking.k8s.io/v1"]),
+    ("NetworkPolicy", &["networking.k8s.io/v1"]),
+    ("PodDisruptionBudget", &["policy/v1"]),
+    ("HorizontalPodAutoscaler", &["autoscaling/v2", "autoscaling/v1"]),
+    ("PriorityClass", &["scheduling.k8s.io/v1"]),
+    ("StorageClass", &["storage.k8s.io/v1"]),
+    ("RuntimeClass", &["node.k8s.io/v1"]),
+    ("CronJob", &["batch/v1"]),
+];
+
+/// A version of a kind of Kubernetes that no server has any more.
+fn withdrawn(object: &Object) -> Option<Check> {
+    let (_, served) = SERVED.iter().find(|(kind, _)| *kind == object.kind)?;
+    let group = |version: &str| version.split('/').next().map(str::to_owned);
+    let is_of_group = object.api.starts_with("extensions/") || group(&object.api) == group(served[0]);
+    (is_of_group && !served.contains(&object.api.as_str()) && !object.api.contains(['$', '{'])).then(|| {
+        let evidence = format!("no API server of today has a {} of `{}`", object.kind, object.api);
+        Check::fail(evidence, format!("apiVersion: {}", served[0])).at(object.place("apiVersion"))
     })
+}
+
+/// A kind of a group or a version that does not serve it, without either, or in other letters than its own.
+fn version(object: &Object, is_defined: bool) -> Option<Check> {
+    let Object { api, kind, .. } = object;
+    let group = |version: &str| version.rsplit_once('/').map(|(group, _)| group.to_owned());
+    let is_own = schemas::versions(kind).any(|known| !known.contains('.'));
+    if let Some(check) = withdrawn(object) {
+        return Some(check);
+    }
+    let Some(right) = schemas::versions(kind).find(|known| !is_own || !known.contains('.')) else {
+        let right = schemas::spelled(api, kind)?;
+        let evidence = format!("the API server knows no kind `{kind}`: capital letters count");
+        return Some(Check::fail(evidence, format!("kind: {right}")).at(object.place("kind")));
+    };
+    // Dask and Spark read a Pod without it as a template.
+    if object.value.get("apiVersion").is_none() && kind != "Pod" {
+        let evidence = format!("a {kind} without `apiVersion`: kubectl rejects it");
+        return Some(Check::fail(evidence, format!("apiVersion: {right}")).at(object.place("apiVersion")));
+    }
+    let is_bare = !api.is_empty() && !api.contains(['.', '$', '{']);
+    // Kubeflow's first operators had all kinds in this group.
+    let of_operator =
+        api.starts_with("kubeflow.org/") || schemas::versions(kind).any(|it| group(it) == group(api));
+    if !is_bare && (!of_operator || is_defined) || schemas::versions(kind).any(|known| known == api) {
+        return None;
+    }
+    // A cluster may still have the operator of its day.
+    let (tell, server): (fn(String, String) -> Check, _) =
+        if is_bare { (Check::fail, "API server") } else { (Check::warn, "operator") };
+    let evidence = format!("no {server} of today has a {kind} of `{api}`");
+    let others = schemas::versions(kind).filter(|_| !is_bare).skip(1).map(|it| format!(" or {it}"));
+    let remedy = format!("apiVersion: {right}{}", others.collect::<String>());
+    Some(tell(evidence, remedy).at(object.place("apiVersion")))
 }
 
 /// The operator hands the policy of the replicas on to their pods.
@@ -175,7 +284,8 @@ const FIELDS: [&str; 9] = [
 fn field_path(pods: &Pods, container: &Container) -> Option<Check> {
     let path = list(&container.value, "/env").iter().find_map(|item| {
         let path = item.pointer("/valueFrom/fieldRef/fieldPath")?.as_str()?;
-        let is_key = path.starts_with("metadata.") && (path.contains("['") || path.contains("[\""));
+        let is_key =
+            ["metadata.labels[", "metadata.annotations["].iter().any(|begin| path.starts_with(begin));
         (!is_key && !FIELDS.contains(&path) && !is_placeholder(path)).then_some(path)
     })?;
     let evidence = format!("`{path}` is no field that a pod can read: the API server rejects the object");
@@ -298,6 +408,29 @@ fn of_kubeflow(pods: &Pods) -> Option<Check> {
         let evidence = "no container is called `pytorch`; the operator refuses the job";
         Check::fail(evidence, "name: pytorch for the container that trains").at(pods.at("containers"))
     })
+}
+
+/// The roles that an operator of Kubeflow's knows, and needs.
+fn roles(object: &Object, pods: &Pods) -> Option<Check> {
+    let (known, needed): (&[&str], _) = match pods.maker {
+        Maker::PyTorchJob => (&["Master", "Worker"], None),
+        Maker::JaxJob => (&["Worker"], Some("Worker")),
+        Maker::MpiJob => (&["Launcher", "Worker"], Some("Launcher")),
+        _ => return None,
+    };
+    let is_known = known.iter().any(|known| known.eq_ignore_ascii_case(&pods.role));
+    let lacks = |needed: &&str| {
+        let needed = needed.to_lowercase();
+        pods.role != needed && !pods.roles.contains(&needed)
+    };
+    let evidence = match needed.filter(lacks) {
+        _ if !is_known => format!("the operator knows no role `{}`, and refuses the job", pods.role),
+        Some(needed) => format!("no {needed}: the operator refuses the job, and nothing starts its ranks"),
+        None => return None,
+    };
+    let is_own = object.api.starts_with("kubeflow.org/");
+    let tell = if is_own { Check::fail } else { Check::warn };
+    Some(tell(evidence, known.join(", ")).at(pods.at("")))
 }
 
 /// The variables that Kubeflow's Trainer sets itself.

@@ -36,9 +36,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
 }
 
 fn of_dos(object: &Object) -> Option<Check> {
-    let (dos, others): (Vec<&str>, Vec<&str>) =
-        object.script()?.split('\n').filter(|line| !line.is_empty()).partition(|line| line.ends_with('\r'));
-    (dos.len() > 2 && others.len() < 2).then(|| {
+    object.is_dos().then(|| {
         let evidence =
             "the lines end as in DOS: a shell takes the carriage return for a part of the last word";
         Check::fail(evidence, "dos2unix, or `sed -i 's/\\r$//'`").at(object.place("-"))

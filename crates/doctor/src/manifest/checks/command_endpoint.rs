@@ -5,8 +5,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "command-endpoint",
     sees: "FAIL: `torchrun --nnodes=4 train.py`, and nothing says where the nodes meet. WARN for a \
-           PyTorchJob without Master if only the operator sets its number of nodes, and for a script of \
-           which nothing says who starts it",
+           PyTorchJob without Master, if the operator sets its nodes, and for a script that nothing starts",
     examples: ["no-endpoint.yaml", "good-job-static.yaml"],
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate], find),
 };

@@ -9,9 +9,9 @@ pub(super) const RULE: Rule = Rule {
     sees: "FAIL: `--rdzv-endpoint=$HOSTNAME:29500`, `localhost`: every pod hosts a store of its own (unless \
            it has a [relay](relay.md)); `--master-addr=trainer-0.train`, but the pods are called `train-0`, \
            …, or have no subdomain; a Service over all pods of the job; static backend with \
-           `--master-addr=train-1.train`, but rank 0 hosts the store. WARN: a headless Service over all pods \
-           where no c10d backend is; the host is no Service of these files or of others in their folder, and \
-           no pod's name for others; it is a pod's address",
+           `--master-addr=train-1.train`, but rank 0 hosts the store; `$(scontrol show hostnames)` without \
+           `head`. WARN: a headless Service over all pods where no c10d backend is; the host is no Service \
+           of these files or their folder, and no pod's name; it is a pod's address",
     examples: ["bad-job-localhost.yaml", "good-job-relay.yaml"],
     find: Find::Files(|manifests| {
         let of_launches = manifests.calls().filter_map(|call| {
@@ -19,7 +19,7 @@ pub(super) const RULE: Rule = Rule {
             let check = of_all(&call, told, &target).or_else(|| of_one(&call, told, target))?;
             Some(check.at(call.at("command")))
         });
-        let of_address = manifests.calls().filter_map(|call| of_address(&call));
+        let of_address = manifests.calls().filter_map(|call| of_address(&call).or_else(|| of_names(&call)));
         let of_rallypoint =
             manifests.containers().filter_map(|(pods, own)| of_rallypoint(manifests, pods, own));
         let of_ray = manifests.containers().filter_map(|(pods, own)| of_ray(manifests, pods, own));
@@ -39,6 +39,19 @@ fn of_address(call: &Call<'_>) -> Option<Check> {
             format!("{by}={host} is the address of one pod; when that pod is rescheduled it changes");
         let remedy = "use a name: a Service, or pod 0 behind a headless Service";
         Check::warn(evidence, remedy).at(call.at("env"))
+    })
+}
+
+/// What Slurm answers is a line for each node.
+fn of_names(call: &Call<'_>) -> Option<Check> {
+    let nodes = call.pods.step.size.nodes.filter(|nodes| *nodes > 1)?;
+    let Told { text, by } = call.launch.host.as_ref()?;
+    let host = text.to_string();
+    let are_all = host.starts_with("$(scontrol show hostname") && host.ends_with(')') && !host.contains('|');
+    let evidence = format!("`{host}` ({by}) is the names of all {nodes} nodes, and no host");
+    are_all.then(|| {
+        let remedy = format!("{} | head -n 1)", host.trim_end_matches(')'));
+        Check::fail(evidence, remedy).at(call.at("command"))
     })
 }
 

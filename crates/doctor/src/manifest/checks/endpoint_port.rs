@@ -1,12 +1,13 @@
 //! A Service forwards only its own ports; a connection to another port hangs.
 
 use super::prelude::*;
+use crate::manifest::launches::{flag, starts_ray};
 use serde_json::json;
 
 pub(super) const RULE: Rule = Rule {
     id: "endpoint-port",
     sees: "FAIL: the Service does not have the port, or hands it on to another (`targetPort`), the port is \
-           no number, or it is 0 and others are to find it",
+           no number, or it is 0 and others are to find it; a worker of Ray asks for another than its head's",
     examples: ["case-fn38-port-differs.yaml", "good-service-of-one-pod.yaml"],
     find: Find::Files(find),
 };
@@ -20,7 +21,52 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         Some(of_service(service, port)?.at(pods.at(&container.at("env"))))
     };
     let of_launches = manifests.calls().filter_map(|call| of_launch(&call));
-    of_launches.chain(manifests.containers().filter_map(of_rallypoint)).collect()
+    let of_ray = |(pods, container): (&Pods, &Container)| of_ray(manifests, pods, container);
+    let of_containers = |own| of_rallypoint(own).or_else(|| of_ray(own));
+    of_launches.chain(manifests.containers().filter_map(of_containers)).collect()
+}
+
+/// A worker of Ray that asks for a port which its head, or the Service in front of it, does not have.
+fn of_ray(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
+    let starts = |own: &'_ Container, is_head: bool| {
+        let commands = own.all_commands().filter(|command| starts_ray(&command.written()));
+        let is_head_of = |command: &&Command| command.words.iter().any(|it| it.to_string() == "--head");
+        commands.filter(|command| is_head_of(command) == is_head).cloned().collect::<Vec<_>>()
+    };
+    let asked = |command: Command| flag(&command.words, &["address"])?.text.split_once(':');
+    let (host, port) = starts(container, false).into_iter().find_map(asked)?;
+    let port: u16 = port.literal()?.parse().ok()?;
+    let mut asks_at = port;
+    if let Target::Service(service) = resolve(&host, pods, manifests) {
+        if let Some(check) = of_service(service, port) {
+            return Some(check.at(pods.at(&container.at("command"))));
+        }
+        let ports = list(&service.value, "/spec/ports").iter();
+        let target = ports.filter(|it| it["port"] == json!(port)).find_map(|it| it.get("targetPort"));
+        match target.filter(|_| !is_headless(service)) {
+            Some(Value::Number(number)) => asks_at = number.as_u64()?.try_into().ok()?,
+            Some(_) => return None,
+            None => {}
+        }
+    }
+    let of_head = |command: &Command| match flag(&command.words, &["port"]) {
+        Some(told) => told.text.literal().and_then(|port| port.parse::<u16>().ok()),
+        None => Some(6379),
+    };
+    let is_near = |other: &Pods| other.object == pods.object || !pods.are_tasks() && !other.are_tasks();
+    let others = manifests.containers().filter(|(other, _)| is_near(other));
+    let heads: Vec<Option<u16>> =
+        others.flat_map(|(_, own)| starts(own, true)).map(|command| of_head(&command)).collect();
+    let head = heads.first().copied().flatten()?;
+    if heads.iter().any(|port| port.is_none_or(|port| port == asks_at)) {
+        return None;
+    }
+    let evidence =
+        format!("a worker of Ray asks its head at port {asks_at}, which listens on {head}: it never joins");
+    Some(
+        Check::fail(evidence, "one port in --port, in --address and in the Service")
+            .at(pods.at(&container.at("command"))),
+    )
 }
 
 fn of_launch(call: &Call<'_>) -> Option<Check> {

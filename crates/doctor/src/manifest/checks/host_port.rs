@@ -6,8 +6,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "host-port",
     sees: "WARN: two jobs with `hostNetwork` and one port for their stores; more pods with it than their \
-           affinity names nodes. FAIL: two launchers side by side, `torchrun a.py & torchrun b.py &`, with \
-           one port",
+           affinity names nodes. FAIL: two launchers side by side with one port",
     examples: ["host-port.yaml", "good-jobsets-host-ports.yaml"],
     find: Find::Files(find),
 };

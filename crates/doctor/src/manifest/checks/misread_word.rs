@@ -8,15 +8,18 @@ use rallypoint_shell::{Part, is_shell};
 pub(super) const RULE: Rule = Rule {
     id: "misread-word",
     sees: "FAIL: `torchrun \"$ARGS\"`, `torchrun \"${ARGS[*]}\"`; `command: [\"torchrun --nnodes=2\"]`; \
-           `command: [bash, -c, torchrun, --nnodes=2]`, `command: [sh, torchrun]`; `–nnodes=2` with a dash \
-           from a text; `srun NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, python, t.py]`, `MASTER_ADDR \
-           = $HEAD`; `accelerate launch --zero3_init_flag train.py`, `--multi_gpu true train.py`, \
-           `--master_addr` twice. WARN: `lrs=(0.1, 0.2)`, `nodes_array=(\"$nodes\")`",
+           `command: [bash, -c, torchrun, --nnodes=2]`, `command: [sh, torchrun]`, `- --nnodes 2`; \
+           `–nnodes=2` with a dash from a text; `srun NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, \
+           python, t.py]`, `MASTER_ADDR = $HEAD`, `--nnodes = 2`; `torchrun python t.py`, `accelerate launch \
+           --zero3_init_flag train.py`, `--multi_gpu true train.py`, `--master_addr` twice. WARN: `lrs=(0.1, \
+           0.2)`, `nodes_array=(\"$nodes\")`",
     examples: ["one-argument.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
         let of_words = of_list(container).or_else(|| of_launcher(container));
         let of_flags = container.commands.iter().find_map(|it| of_accelerate(it).or_else(|| twice(it)));
-        let found = [of_words, of_assignment(container), of_flags, array(container)].into_iter().flatten();
+        let of_python = container.launches.iter().find_map(python);
+        let found = [of_words, of_assignment(container), of_flags, of_python, array(container)];
+        let found = found.into_iter().flatten();
         found.map(|check| check.at(pods.at(&container.at("command")))).collect()
     }),
 };
@@ -57,6 +60,9 @@ fn of_launcher(container: &Container) -> Option<Check> {
         let is_value = is_flag(before) && !before.contains('=');
         is_first && !is_value && pieces.any(is_flag)
     };
+    if let Some(check) = of_item(container) {
+        return Some(check);
+    }
     container.commands.iter().find_map(|command| {
         let words = command.written();
         let at = words.iter().position(|word| is_launcher(word))?;
@@ -69,6 +75,18 @@ fn of_launcher(container: &Container) -> Option<Check> {
                     format!("`{word}` begins with a dash of a text: the launcher takes it for a script");
                 return Some(Check::fail(evidence, "two hyphens, --"));
             }
+            let has_blank =
+                two[0].starts_with("--") && (word == "=" || two[0].ends_with('=') && !word.starts_with('-'));
+            if has_blank {
+                let evidence = format!(
+                    "`{} {word}` has a blank beside the `=`: the flag gets nothing of what follows",
+                    two[0]
+                );
+                return Some(Check::fail(
+                    evidence,
+                    format!("{}=…, without blanks", two[0].trim_end_matches('=')),
+                ));
+            }
             are_several(&two[0], word).then(|| {
                 let evidence = format!(
                     "`{word}` is one argument, as it stands in quotes: the launcher knows no such flag"
@@ -77,6 +95,22 @@ fn of_launcher(container: &Container) -> Option<Check> {
             })
         })
     })
+}
+
+/// An item of a list of arguments with a flag and its value: `- --nnodes 2`.
+fn of_item(container: &Container) -> Option<Check> {
+    let argv = &container.argv;
+    let first = argv.first().filter(|first| is_launcher(first) && container.is_exec())?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let name = |word: &str| word.strip_prefix("--").is_some_and(|name| name.chars().all(is_name));
+    let (word, flag) = argv.windows(2).find_map(|two| {
+        let (flag, value) = two[1].split_once([' ', '='])?;
+        let flag = flag.trim_end();
+        let has_blank = two[1].contains(' ') && two[1].get(flag.len()..)?.starts_with(' ');
+        (has_blank && name(flag) && !name(&two[0]) && !value.contains("--")).then_some((&two[1], flag))
+    })?;
+    let evidence = format!("`{word}` is one argument of {first}, with a blank in it: no flag is called so");
+    Some(Check::fail(evidence, format!("{flag}=…, or an item for each of the two")))
 }
 
 /// Only a shell reads `NAME=value` in front of a command, and none reads it with blanks.
@@ -108,8 +142,8 @@ fn assignment(word: &Text) -> Option<&str> {
 
 /// Switches without a value, and flags with one.
 #[rustfmt::skip]
-const SWITCHES: [&str; 13] = [
-    "cpu", "multi-gpu", "tpu", "use-deepspeed", "use-fsdp", "use-megatron-lm", "same-network",
+pub(super) const SWITCHES: [&str; 14] = [
+    "cpu", "multi-gpu", "tpu", "use-deepspeed", "use-fsdp", "use-megatron-lm", "same-network", "no-python",
     "enable-cpu-affinity", "dynamo-use-fullgraph", "dynamo-use-dynamic", "downcast-bf16", "quiet", "debug",
 ];
 #[rustfmt::skip]
@@ -118,6 +152,21 @@ const WITH_VALUE: [&str; 8] = [
     "fsdp-use-orig-params", "fsdp-cpu-ram-efficient-loading", "fsdp-activation-checkpointing",
     "fsdp-forward-prefetch",
 ];
+
+/// torchrun starts Python itself, and its program is a script.
+fn python(launch: &Launch) -> Option<Check> {
+    let torchrun = launch.torchrun.as_ref()?;
+    let (program, words) = torchrun.program().split_first()?;
+    let name = basename(program).trim_start_matches("python");
+    let is_python = basename(program).starts_with("python")
+        && name.chars().all(|c| c.is_ascii_digit() || c == '.')
+        && !words.is_empty();
+    let runs_any = ["no-python", "module", "m", "run-path"].iter().any(|flag| torchrun.has(flag));
+    (is_python && !runs_any && !launch.is_told_elsewhere).then(|| {
+        let evidence = format!("torchrun takes `{program}` for a script, and finds no such file");
+        Check::fail(evidence, format!("no `{program}` there; or --no-python before it"))
+    })
+}
 
 /// A flag that stands twice: the last one counts.
 fn twice(command: &Command) -> Option<Check> {

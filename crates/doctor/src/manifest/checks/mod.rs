@@ -37,6 +37,7 @@ mod ray_ports;
 mod rdzv_conf_keys;
 mod run_id;
 mod sbatch_ignored;
+mod script_ends;
 mod selector_matches_none;
 mod service_link;
 mod shared_memory;
@@ -168,8 +169,8 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
         &broken_line::RULE, &misread_word::RULE, &unknown_flag::RULE, &rdzv_conf_keys::RULE,
         &flags_of_other_backend::RULE, &c10d_restarts::RULE,
         &sleep_as_synchronisation::RULE, &shared_memory::RULE, &network_guess::RULE, &backoff_limit::RULE,
-        &ordered_ready::RULE, &sidecar::RULE, &ray_ends::RULE, &ray_ports::RULE, &yaml::RULE,
-        &template::RULE, &unknown_kind::RULE, &not_read::RULE, &no_launch::RULE,
+        &ordered_ready::RULE, &sidecar::RULE, &script_ends::RULE, &ray_ends::RULE, &ray_ports::RULE,
+        &yaml::RULE, &template::RULE, &unknown_kind::RULE, &not_read::RULE, &no_launch::RULE,
         &skipped::RULE, &no_pods::RULE, &manifests::RULE,
     ]),
 ];

@@ -5,10 +5,10 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "more-processes",
-    sees: "FAIL: `--nproc-per-node=8`, or `--num_processes` by `--num_machines`, and a limit of 4 GPUs, \
-           or one without a number, or 4 in `CUDA_VISIBLE_DEVICES`. WARN: fewer processes \
-           than GPUs: torchrun without `--nproc-per-node`, or `python` with a `WORLD_SIZE` of the pods; the \
-           number of all nodes, `--num_gpus $((GPUS * NODES))`",
+    sees: "FAIL: `--nproc-per-node=8`, or `--num_processes` by `--num_machines`, and a limit of 4 GPUs, or \
+           one without a number, or 4 in `CUDA_VISIBLE_DEVICES`. WARN: fewer processes than GPUs: torchrun \
+           without `--nproc-per-node`, `python` with a `WORLD_SIZE` of the pods; the number of all nodes, \
+           `--num_gpus $((GPUS * NODES))`",
     examples: ["more-processes.yaml", "good-job-accelerate.yaml"],
     find: Find::Files(|manifests| {
         let certain = manifests.calls().filter_map(|call| find(&call));
@@ -55,9 +55,20 @@ fn find(call: &Call<'_>) -> Option<Check> {
     };
     let is_only = call.manifests.all_calls().filter(is_beside).count() == 1
         && call.pods.step.size.tasks <= call.pods.step.size.nodes;
+    // accelerate counts the processes of all nodes, and is given those of one.
+    let of_one = launch
+        .most_nodes()
+        .map(u64::from)
+        .filter(|nodes| launch.tool == Tool::Accelerate && *nodes > 1 && each.saturating_mul(*nodes) == gpus);
+    let remedy = match of_one {
+        Some(nodes) => {
+            format!("--num_processes={}, which counts those of all nodes", gpus.saturating_mul(nodes))
+        }
+        None => remedy.to_owned(),
+    };
     // Each may have several, as parts of its model.
     let are_idle = each < gpus
-        && (each == 1 || gpus.checked_rem(each) > Some(0))
+        && (each == 1 || gpus.checked_rem(each) > Some(0) || of_one.is_some())
         && !matches!(launch.tool, Tool::DeepSpeed | Tool::Lightning | Tool::Other);
     (are_idle && is_only && said.is_some() == visible.is_some())
         .then(|| Check::warn(evidence, remedy).at(call.at("command")))

@@ -1,12 +1,13 @@
 //! A pod that waits for what never comes to it does not start, and the others wait for it.
 
 use super::prelude::*;
+use crate::manifest::scripts::started;
 
 pub(super) const RULE: Rule = Rule {
     id: "never-starts",
     sees: "FAIL: an image with an empty part or a blank in its name; a key that the ConfigMap in these files \
            has not; `claimName: $(NAME)`. WARN: a claim that is `ReadWriteOnce`, of several pods; a group of \
-           Ray with `maxReplicas`, no `replicas` and no autoscaling",
+           Ray without `replicas` and autoscaling; `srun ./x.sh` without mode +x",
     examples: ["never-starts.yaml", "good-claim.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = manifests.pods.iter().filter(|pods| !pods.are_tasks()).flat_map(|pods| {
@@ -17,9 +18,25 @@ pub(super) const RULE: Rule = Rule {
             let of_pods = [claim(manifests, pods), name(manifests, pods)].into_iter().flatten();
             of_containers.chain(of_pods.map(|check| check.at(pods.at("volumes")))).collect::<Vec<_>>()
         });
-        of_pods.chain(manifests.objects.iter().filter_map(no_workers)).collect()
+        let of_tasks = manifests.containers().filter_map(|(pods, own)| locked(manifests, pods, own));
+        of_pods.chain(of_tasks).chain(manifests.objects.iter().filter_map(no_workers)).collect()
     }),
 };
+
+/// A script that srun or mpirun executes, and that nobody may.
+fn locked(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
+    let is_mended =
+        container.script.iter().any(|it| it.words.first().and_then(Text::literal) == Some("chmod"));
+    let words = container.script.iter().filter(|_| !is_mended).map(Command::written);
+    let name = words.filter_map(|words| started(&words).map(str::to_owned)).find(|name| {
+        let path = name.trim_start_matches("./");
+        let is_it = |file: &str| file == path || file.ends_with(&format!("/{path}"));
+        !path.starts_with(['/', '$']) && manifests.objects.iter().any(|it| it.is_locked && is_it(&it.file))
+    })?;
+    let evidence = format!("`{name}` is started without a shell, and nobody may execute its file here");
+    // A copy may have lost the mode.
+    Some(Check::warn(evidence, format!("chmod +x {name}")).at(pods.at(&container.at("command"))))
+}
 
 /// A group of Ray's workers that begins with none, and that nobody makes larger.
 fn no_workers(object: &Object) -> Option<Check> {

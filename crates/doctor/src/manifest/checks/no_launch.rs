@@ -4,9 +4,9 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "no-launch",
-    sees: "WARN: several pods run a program that is no launcher of those above, and something hints at \
-           PyTorch, as in `python train.py` in a JobSet: what it does was not checked. FAIL: `srun python \
-           -c` with `init_process_group` in the text and nothing that sets `RANK`",
+    sees: "WARN: several pods run no launcher of those above, and something hints at PyTorch, as `python \
+           train.py` in a JobSet: not checked. FAIL: `srun python -c` with `init_process_group` in the text \
+           and nothing that sets `RANK`",
     examples: ["no-launch.yaml", "good-job-static.yaml"],
     find: Find::After(find),
 };

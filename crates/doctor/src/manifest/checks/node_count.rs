@@ -15,11 +15,11 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
-    let Launch { by_rallypoint, is_told_elsewhere, nodes, .. } = call.launch;
+    let Launch { by_rallypoint, is_told_elsewhere, nodes, is_own, .. } = call.launch;
     // Each task of a node may be a node of torchrun's.
     let size = call.pods.step.size;
     let are_nodes = size.nodes > Some(1) && size.tasks == call.launch.most_nodes().map(u64::from);
-    if *by_rallypoint || call.launch.counts_processes() || are_nodes {
+    if *by_rallypoint || *is_own || call.launch.counts_processes() || are_nodes {
         return None;
     }
     // `trains-alone` knows a TrainJob.
@@ -139,6 +139,9 @@ fn remedy(call: &Call<'_>) -> String {
         return format!("change both together: the number of pods and {}", flag(launch));
     }
     match (step.by.as_deref().or(step.usual).unwrap_or("srun"), step.size.nodes) {
+        ("srun", Some(1)) if launch.most_nodes() > Some(1) => {
+            "srun on all nodes; or a `&` behind each srun, and `wait` after the last".into()
+        }
         ("srun", Some(nodes)) => {
             format!("srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 {name} …")
         }

@@ -9,9 +9,9 @@ pub(super) const RULE: Rule = Rule {
     sees: "FAIL: `--node-rank=0` in every pod, none at all, the pod's name, a word without `$`, an index \
            that repeats, the index and one, `--node-rank=2` of 2; an index asked of pods without one (a Job \
            without `completionMode: Indexed`, a Deployment); `${POD_NAME##*-}` of a Job's pod, five random \
-           characters; `srun python train.py --rank=$SLURM_PROCID` in a script for sbatch, where each task \
-           gets 0. WARN: no `RANK`; a rank that is wrong unless a config file says `c10d`, or the program \
-           reads `SLURM_PROCID` itself",
+           characters; `srun python train.py --rank=$SLURM_PROCID` in a batch script: each task gets 0. \
+           WARN: no `RANK`; a rank that is wrong unless a config file says `c10d`, or the program reads \
+           `SLURM_PROCID`",
     examples: ["bad-job-rank-constant.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_calls = manifests.calls().filter_map(|call| find(&call));
@@ -127,8 +127,18 @@ fn missing(call: &Call<'_>) -> Option<Check> {
     // Slurm's variables itself.
     let is_program = launch.tool == Tool::Program;
     let may_be_set = !pods.are_tasks() || pods.are_by_hand() && is_given(launch);
-    if launch.command.open && (may_be_set || is_program) || !pods.are_several() {
+    // A role of one pod beside the first one's is no node 0 either.
+    let is_behind = pods.nodes > Some(1) && !pods.hosts.iter().any(|hosts| hosts.has_first);
+    if launch.command.open && (may_be_set || is_program) || !pods.are_several() && !is_behind {
         return None;
+    }
+    if launch.is_own {
+        let evidence = format!(
+            "nothing tells {} which rank each has: the program has it from {}",
+            who(call),
+            takes(call)?
+        );
+        return Some(Check::fail(evidence, remedy(call)));
     }
     // If there is no endpoint, another check reports that.
     let is_missed = if is_program { misses_rank(call) } else { launch.host.is_some() };
@@ -146,15 +156,36 @@ fn missing(call: &Call<'_>) -> Option<Check> {
             format!("MASTER_ADDR is set, but nothing tells {all} pods which RANK each has: {lacks}")
         }
         false => {
-            let count = pods.count.unwrap_or(all);
             let is_known = pods.has_index() || matches!(pods.maker, Maker::Unknown | Maker::Slurm);
             let lacks = if is_known { String::new() } else { format!(", and {lacks}") };
-            let who = if pods.are_by_hand() { "all nodes".into() } else { format!("{count} pods") };
-            format!("{who} use the static backend without --node-rank: each takes itself for node 0{lacks}")
+            let who = who(call);
+            format!("no --node-rank for {who} with the static backend: each takes itself for node 0{lacks}")
         }
     };
     let tell = if pods.are_by_hand() { Check::warn } else { Check::fail };
     is_missed.then(|| tell(evidence, remedy(call)))
+}
+
+fn who(call: &Call<'_>) -> String {
+    let count = call.pods.count.or(call.total()).unwrap_or(1);
+    if call.pods.are_by_hand() { "all nodes".into() } else { counted(count, "pod", "pods") }
+}
+
+/// The flag by which a program with flags of its own takes its rank: another part of the job has it, or the
+/// source of the program, which reads no variable.
+fn takes(call: &Call<'_>) -> Option<String> {
+    const FLAGS: [&str; 5] = ["--node-rank", "--node_rank", "--machine_rank", "--machine-rank", "--rank"];
+    const VARIABLES: [&str; 3] = ["environ", "getenv", "SLURM"];
+    let Call { manifests, pods, launch, .. } = call;
+    let others = manifests.together(pods).flat_map(Pods::launches).filter(|other| other.is_own);
+    let of_others = others.filter_map(|other| other.node_rank.as_ref()).map(|told| told.by.clone()).next();
+    of_others.or_else(|| {
+        let words = launch.command.words.iter().filter_map(Text::literal);
+        let source = words.filter(|word| word.contains(".py")).find_map(|it| manifests.beside.program(it))?;
+        let has = |flag: &&str| ['"', '\''].iter().any(|it| source.contains(&format!("{it}{flag}{it}")));
+        let reads = VARIABLES.iter().any(|name| source.contains(name));
+        FLAGS.into_iter().find(has).filter(|_| !reads).map(str::to_owned)
+    })
 }
 
 /// Whether the environment of a script gives some of a launch: it is not known what else it gives.
@@ -235,15 +266,46 @@ fn filled_in_early(pods: &Pods, container: &Container) -> Option<Check> {
     let by = pods.step.by.as_deref()?;
     let is_read = |told: &Option<Told>| told.as_ref().is_some_and(|told| is_first(&told.text));
     // A launcher that gets it is said to have a wrong rank already.
-    if !pods.are_several() || container.launches.iter().any(|launch| is_read(&launch.node_rank)) {
+    let are_several = pods.are_several() || pods.step.size.each > Some(1);
+    if !are_several || container.launches.iter().any(|launch| is_read(&launch.node_rank)) {
         return None;
     }
-    let flag = container.commands.iter().find_map(rank_flag)?;
+    let unread = || {
+        let command = container.script.get(pods.step.number)?;
+        // A launcher in it that is started once a node may not need it.
+        let are_ranks = pods.step.size.tasks_each() > Some(1) && !container.unread.is_empty();
+        rank_variable(command, false).filter(|_| are_ranks)
+    };
+    let of_commands = || container.commands.iter().find_map(|it| rank_variable(it, true)).or_else(unread);
+    let variable = || of_commands().filter(|_| container.launches.is_empty());
+    let (flag, is_flag) = match container.commands.iter().find_map(rank_flag) {
+        Some(flag) => (flag, true),
+        None => (variable()?, false),
+    };
+    let unless = if is_flag { "" } else { ", unless the program reads its task's own variables" };
+    let tell = if is_flag { Check::fail } else { Check::warn };
     let evidence = format!(
-        "`{flag}` is filled in by the script's own shell, before {by} starts anything: every task gets 0"
+        "`{flag}` is filled in by the script's own shell, before {by} starts anything: every task gets \
+         0{unless}"
     );
     let remedy = format!("{by} bash -c '… {flag} …', in single quotes, so that each task fills it in");
-    Some(Check::fail(evidence, remedy).at(pods.at(&container.at("command"))))
+    Some(tell(evidence, remedy).at(pods.at(&container.at("command"))))
+}
+
+/// A variable for a rank with the number of the first node, which a program of Python gets, or one that is
+/// not known: a script that is not in the files.
+fn rank_variable(command: &Command, is_known: bool) -> Option<String> {
+    let is_python = |word: &Text| word.literal().is_some_and(|word| basename(word).starts_with("python"));
+    let names = ["RANK", "NODE_RANK", "LOCAL_RANK"];
+    let is_early = |name: &&str| {
+        command.variable(name).is_some_and(is_first) && !command.private.iter().any(|own| own == name)
+    };
+    // A launcher may be told otherwise than by NODE_RANK.
+    let is_it = |name: &&str| {
+        if is_known { command.words.iter().any(is_python) } else { *name != "NODE_RANK" }
+    };
+    let name = names.into_iter().find(is_early).filter(is_it)?;
+    Some(format!("{name}=…"))
 }
 
 fn is_first(text: &Text) -> bool {
@@ -272,6 +334,7 @@ fn remedy(call: &Call<'_>) -> String {
     let flag = match launch.tool {
         Tool::Accelerate => "--machine_rank=",
         Tool::DeepSpeed => "--node_rank=",
+        Tool::Other if launch.is_own => "--rank=",
         Tool::Torchrun | Tool::Other => "--node-rank=",
         Tool::Program | Tool::Lightning => "RANK=",
     };

@@ -26,6 +26,7 @@ fn by_hand(manifests: &Manifests, object: &Object) -> Option<Check> {
     let text = object.script()?;
     let mut pods = manifests.of_object(object.number).filter(|pods| pods.train()).peekable();
     let starts = pods.peek().is_some() && pods.all(|pods| pods.step.by.is_some());
+    let starts = starts || writes_batch(manifests, object);
     (!object.is_called() && batch_system(text).is_none() && !starts).then(|| {
         let evidence = of_first_node(manifests, object).unwrap_or_else(|| {
             "nothing says who starts this script: it was only looked for what is wrong wherever it runs"
@@ -34,6 +35,10 @@ fn by_hand(manifests: &Manifests, object: &Object) -> Option<Check> {
         let remedy = "give the file that starts it as well; `rallypoint doctor -- CMD` on the node";
         Check::warn(evidence, remedy).at(object.place("-"))
     })
+}
+
+fn writes_batch(manifests: &Manifests, object: &Object) -> bool {
+    manifests.of_object(object.number).any(|pods| pods.step.usual.is_some())
 }
 
 /// A script of one node that meets at itself: no copy of it is right for another node.
@@ -58,7 +63,8 @@ fn unreached(manifests: &Manifests, object: &Object) -> Option<Check> {
         ["torchrun", "accelerate launch", "torch.distributed.run", "torch.distributed.launch"];
     let text = object.script()?;
     let is_said = |pods: &Pods| pods.train() || pods.containers.iter().any(|own| !own.unread.is_empty());
-    if batch_system(text).is_none() || manifests.of_object(object.number).any(is_said) {
+    let is_batch = batch_system(text).is_some() || writes_batch(manifests, object);
+    if !is_batch || manifests.of_object(object.number).any(is_said) {
         return None;
     }
     let lines = || text.lines().filter(|line| !line.trim_start().starts_with('#'));

@@ -7,7 +7,7 @@ use crate::manifest::launches::starts_ray;
 pub(super) const RULE: Rule = Rule {
     id: "ray-ends",
     sees: "FAIL: a pod whose last command is `ray start` without `--block`, or that has an image of Ray and \
-           no command. WARN: `srun ray start` without it",
+           no command. WARN: `srun ray start` without it, or `ray start` without `srun` on several nodes",
     examples: ["ray-ends.yaml", "good-ray-block.yaml"],
     find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),
 };
@@ -23,7 +23,12 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
     };
     let is_srun = |command: &&Command| command.words[0].to_string() == "srun";
     let remedy = "ray start --block …";
-    let check = if pods.are_tasks() {
+    let nodes = pods.step.size.nodes.filter(|nodes| *nodes > 1 && pods.runs_once().is_some());
+    let is_ray = |command: &&Command| starts_ray(&command.written());
+    let check = if let Some(nodes) = nodes.filter(|_| container.commands.iter().any(|it| is_ray(&it))) {
+        let evidence = format!("`ray start` runs on the first of {nodes} nodes alone: the others are idle");
+        Check::warn(evidence, "srun --ntasks-per-node=1 ray start --block …")
+    } else if pods.are_tasks() {
         container.script.iter().filter(is_srun).find(starts)?;
         let evidence = "`ray start` returns at once, and Slurm ends what a step leaves behind: Ray is gone";
         Check::warn(evidence, remedy)

@@ -1,15 +1,17 @@
-//! Ray refuses to start where two of its parts have one port. The workers then wait for a head that never is.
+//! Ray refuses to start where two of its parts have one port, where a worker has what is for the head alone,
+//! or where a number is none. The workers then wait for a head that never is, or never join it.
 
 use super::prelude::*;
 use crate::manifest::launches::{flag, starts_ray};
+use crate::manifest::pods::dotted;
 
 pub(super) const RULE: Rule = Rule {
     id: "ray-ports",
-    sees: "FAIL: `ray start --head --port=10001`, or `port: \"10001\"` in `rayStartParams`: the port of \
-           another part of Ray, as 8265 and those of the workers, 10002 to 19999",
+    sees: "FAIL: `ray start --head --port=10001`, or `port: \"10001\"` in `rayStartParams`: a port of \
+           another part of Ray; `port` of a worker; `object-store-memory: \"5g\"`",
     examples: ["ray-ports.yaml", "good-ray-block.yaml"],
     find: Find::Files(|manifests| {
-        let of_objects = manifests.objects.iter().filter_map(of_object);
+        let of_objects = manifests.objects.iter().flat_map(of_object);
         let of_commands = manifests.containers().filter_map(|(pods, container)| {
             let found = container.all_commands().find_map(of_command)?;
             Some(found.at(pods.at(&container.at("command"))))
@@ -18,20 +20,61 @@ pub(super) const RULE: Rule = Rule {
     }),
 };
 
-fn of_object(object: &Object) -> Option<Check> {
+fn of_object(object: &Object) -> Vec<Check> {
     const CLUSTERS: [&str; 4] = ["", "/rayClusterConfig", "/rayClusterSpec", "/jobTemplate/rayClusterSpec"];
-    CLUSTERS.iter().map(|at| format!("/spec{at}/headGroupSpec/rayStartParams")).find_map(|at| {
+    let of_group = |at: String, is_head: bool| {
         let params = object.value.pointer(&at)?;
-        let found = clash(|name| Some(params.get(name)?.as_str().unwrap_or_default().to_owned()))?;
-        Some(found.at(object.place(&at.replace('/', ".")[1..])))
-    })
+        let told = |name: &str| Some(params.get(name)?.as_str().unwrap_or_default().to_owned());
+        Some(refused(told, is_head)?.at(object.place(&dotted(&at))))
+    };
+    let of_cluster = |at: &str| {
+        let groups = list(&object.value, &format!("/spec{at}/workerGroupSpecs")).len();
+        let workers = (0..groups).map(|n| format!("/spec{at}/workerGroupSpecs/{n}/rayStartParams"));
+        let head = of_group(format!("/spec{at}/headGroupSpec/rayStartParams"), true);
+        head.into_iter().chain(workers.filter_map(|at| of_group(at, false))).collect::<Vec<_>>()
+    };
+    CLUSTERS.iter().flat_map(|at| of_cluster(at)).collect()
 }
 
 fn of_command(command: &Command) -> Option<Check> {
     let words = command.written();
     // An unknown word may be any flag.
     (starts_ray(&words) && !words.iter().any(|word| word.starts_with('$'))).then_some(())?;
-    clash(|name| Some(flag(&command.words, &[name])?.text.to_string()))
+    let has = |flag: &str| words.iter().any(|word| word.split('=').next() == Some(flag));
+    let is_head = has("--head") || !has("--address");
+    refused(|name| Some(flag(&command.words, &[name])?.text.to_string()), is_head)
+}
+
+fn refused(told: impl Fn(&str) -> Option<String>, is_head: bool) -> Option<Check> {
+    if let Some(check) = no_number(&told) {
+        return Some(check);
+    }
+    if is_head {
+        return clash(told);
+    }
+    let name =
+        ["port", "redis-shard-ports", "include-dashboard"].into_iter().find(|name| told(name).is_some())?;
+    let evidence = format!("`{name}` is for the head alone: `ray start` refuses to start a worker with it");
+    Some(Check::fail(evidence, format!("no `{name}`: a worker has the head's address")))
+}
+
+/// A parameter that is to be a whole number, without a unit.
+fn no_number(told: impl Fn(&str) -> Option<String>) -> Option<Check> {
+    #[rustfmt::skip]
+    const NUMBERS: [&str; 11] = [
+        "num-cpus", "num-gpus", "memory", "object-store-memory", "port", "dashboard-port",
+        "metrics-export-port", "min-worker-port", "max-worker-port", "object-manager-port",
+        "node-manager-port",
+    ];
+    let is_wrong = |text: &String| {
+        text.starts_with(|c: char| c.is_ascii_digit())
+            && text.parse::<u64>().is_err()
+            && !text.contains(['$', '{'])
+    };
+    let (name, text) = NUMBERS.iter().find_map(|name| Some((name, told(name).filter(is_wrong)?)))?;
+    let evidence = format!("`{name}` is {text}: `ray start` takes whole numbers alone, and does not start");
+    let remedy = if name.ends_with("memory") { "the number of bytes" } else { "a whole number" };
+    Some(Check::fail(evidence, remedy))
 }
 
 /// The port of the head, if another part has it by default.

@@ -6,7 +6,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "run-id",
     sees: "FAIL: empty, or different in each pod (`metadata.uid`, `$RANDOM`, `$(date)`). WARN: none, or a \
-           constant one, on a store that outlives the run; `RDZV_ID`, which torchrun does not read",
+           constant one, on a store that outlives the run; `RDZV_ID`",
     examples: ["bad-job-id-random.yaml", "good-jobset-uid.yaml"],
     find: Find::Launch(&[Tool::Torchrun], find),
 };

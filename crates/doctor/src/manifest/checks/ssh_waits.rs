@@ -7,7 +7,8 @@ use rallypoint_shell::{Surroundings, Variables};
 pub(super) const RULE: Rule = Rule {
     id: "ssh-waits",
     sees: "FAIL: `ssh node \"cd work && nohup torchrun --nnodes=2 … > log 2>&1 &\"`: the redirection is for \
-           the last command alone, and ssh waits for the shell behind it. WARN: another program",
+           the last command alone, and ssh waits for the shell behind it; no `&` at all in a loop over the \
+           nodes. WARN: another program",
     examples: ["ssh-waits.sh", "good-ssh.sh"],
     find: Find::Files(|manifests| {
         manifests.objects.iter().filter_map(|object| Some(of_script(object)?.at(object.place("-")))).collect()
@@ -18,13 +19,51 @@ fn of_script(object: &Object) -> Option<Check> {
     let surroundings =
         Surroundings { variables: Variables::new(), open: true, file: &|_| None, here: &[], choice: 0 };
     let commands = rallypoint_shell::read(object.script()?, &[], surroundings).commands;
+    if let Some(check) = one_by_one(&commands) {
+        return Some(check);
+    }
     let (remote, why) = commands.iter().filter(|command| !command.background).find_map(held_by)?;
     let evidence = format!("ssh does not return while `{remote}` runs: {why}");
     let remedy = "ssh -f, or a `&` behind the whole ssh; or `(…; …) > log 2>&1 < /dev/null &` there";
-    let launches = ["--nnodes", "--node_rank", "--node-rank", "--num_machines", "--machine_rank"];
-    let is_of_several = launches.iter().any(|flag| remote.contains(flag));
-    let tell = if is_of_several { Check::fail } else { Check::warn };
+    let tell = if is_of_several(&remote) { Check::fail } else { Check::warn };
     Some(tell(evidence, remedy.to_owned()))
+}
+
+/// Whether a launch has flags that only one of several nodes needs.
+fn is_of_several(text: &str) -> bool {
+    const FLAGS: [&str; 5] = ["--nnodes", "--node_rank", "--node-rank", "--num_machines", "--machine_rank"];
+    FLAGS.iter().any(|flag| text.contains(flag))
+}
+
+/// A launch on another host that ends before the script starts the next one, which it waits for.
+fn one_by_one(commands: &[Command]) -> Option<Check> {
+    const LAUNCHERS: [&str; 4] = ["torchrun", "torch.distributed", "accelerate launch", "deepspeed"];
+    // These go on when ssh has returned.
+    const APART: [&str; 7] = ["nohup", "setsid", "tmux", "screen", "docker run", "sbatch", " -f "];
+    let is_ssh =
+        |command: &Command| command.words.first().is_some_and(|it| basename(&it.to_string()) == "ssh");
+    let launch = |command: &Command| {
+        let text = command.written().join(" ");
+        let has = |all: &[&str]| all.iter().any(|part| text.contains(part));
+        let is_one = has(&["nnodes=1 ", "nnodes 1 ", "nnodes=1:", "nnodes 1:"]);
+        (has(&LAUNCHERS) && is_of_several(&text) && !is_one).then(|| text.clone())
+    };
+    let waits = |command: &Command| {
+        let text = launch(command).filter(|_| is_ssh(command) && !command.background)?;
+        let is_apart = APART.iter().any(|part| text.contains(part)) || text.trim_end().ends_with('&');
+        (!is_apart).then_some(text)
+    };
+    let (at, text) = commands.iter().enumerate().find_map(|(at, command)| Some((at, waits(command)?)))?;
+    let behind = commands.get(at.saturating_add(1)..).unwrap_or_default();
+    // In a loop the node has another number each time.
+    let flag = ["rank=", "rank "].iter().find_map(|flag| text.split_once(flag))?.1;
+    let is_in_loop = commands.get(at)?.conditional && !flag.starts_with(|c: char| c.is_ascii_digit());
+    let is_followed = behind.iter().any(|command| launch(command).is_some() && !command.conditional);
+    (is_in_loop || is_followed).then(|| {
+        let evidence = "ssh returns when the training of its node has ended, which waits for the nodes that \
+                        the script starts after it";
+        Check::fail(evidence, "a `&` behind each ssh, and `wait` after the last")
+    })
 }
 
 /// The command behind an ssh that waits for it although a `&` ends it, and why.

@@ -24,10 +24,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
                 "{kind} is known of {own}: the API server refuses one of {group}, unless a \
                  CustomResourceDefinition of that group is installed"
             ),
-            None if known => format!(
-                "{kind} is not known of {api}: the API server refuses it, unless an operator of that version \
-                 is installed"
-            ),
+            None if known => format!("{kind} is not known of {api}"),
             None => format!("the kind {kind} is not known"),
         };
         let evidence = match manifests.of_object(object.number).next() {

@@ -2,12 +2,15 @@
 
 use super::node_rank::is_index;
 use super::prelude::*;
+use crate::manifest::launches::flag;
+use crate::manifest::scripts::MISSPELLED;
 use rallypoint_shell::Part;
 
 pub(super) const RULE: Rule = Rule {
     id: "unset-variable",
-    sees: "FAIL: a launch value uses `$(NAME)` or `$NAME` that nothing sets, or is a variable's name \
-           without `$`. WARN in a batch script, whose submitter may set it; `$3` of two arguments",
+    sees: "FAIL: a launch value uses `$(NAME)` or `$NAME` that nothing sets (`$SLURM_NODES`), or is a \
+           variable's name without `$`. WARN in a batch script, whose submitter may set it; `$3` of two \
+           arguments; a `MASTER_ADDR` that is not exported",
     examples: ["unset-variable.yaml", "good-job-static.yaml"],
     find: Find::Container(find),
 };
@@ -19,7 +22,84 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
     let launches: Vec<Check> = container.launches.iter().filter(is_read).flat_map(of_launch).collect();
     let nowhere = container.launches.iter().filter(is_read).find_map(|it| set_nowhere(pods, container, it));
     let missing = missing_argument(pods, container).filter(|_| launches.is_empty());
-    launches.into_iter().chain(nowhere).chain(missing).chain(left_as_written(pods, container)).collect()
+    let kept = of_ray(pods, container)
+        .or_else(|| not_exported(pods, container))
+        .or_else(|| of_slurm(pods, container));
+    let kept = kept.filter(|_| launches.is_empty());
+    let found = launches.into_iter().chain(nowhere).chain(missing).chain(kept);
+    found.chain(left_as_written(pods, container)).collect()
+}
+
+/// The head of Ray that a worker is told by a variable which nothing sets.
+fn of_ray(pods: &Pods, container: &Container) -> Option<Check> {
+    let told = |command: &Command| {
+        let is_ray = command.words.iter().any(|word| word.to_string().contains("ray"));
+        flag(&command.words, &["address", "ray-address"]).filter(|_| is_ray)
+    };
+    let mut unset = container.commands.iter().filter_map(told).filter_map(|told| {
+        let name = told.text.unset().find(|name| !name.contains("_SERVICE_"))?.to_owned();
+        Some((told, name))
+    });
+    let of_maker = |name: &str| pods.facts().prefixes.iter().any(|prefix| name.starts_with(prefix));
+    let (told, name) = unset.find(|(_, name)| !pods.are_tasks() && !of_maker(name))?;
+    let evidence = format!("Ray's head ({}) is made of ${name}, but nothing sets it: it is empty", told.by);
+    Some(Check::fail(evidence, remedy(pods, &name)).at(pods.at(&container.at("command"))))
+}
+
+/// A variable that Slurm does not set, by a letter.
+fn of_slurm(pods: &Pods, container: &Container) -> Option<Check> {
+    #[rustfmt::skip]
+    const SET: [&str; 18] = [
+        "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_PROCID",
+        "SLURM_NODEID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
+        "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK",
+        "SLURM_SUBMIT_DIR", "SLURM_NPROCS", "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU",
+    ];
+    let text = container.texts().last().filter(|_| pods.step.usual == Some("srun"))?;
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let names = text.match_indices("$SLURM_").chain(text.match_indices("${SLURM_"));
+    let read = names.filter_map(|(at, begin)| {
+        let rest = text.get(at..)?.trim_start_matches(['$', '{']);
+        let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+        // `${NAME:-…}` stands for a name that may be empty.
+        let is_whole = !begin.starts_with("${") || rest[end..].starts_with('}');
+        is_whole.then(|| &rest[..end])
+    });
+    let is_set = |name: &str| SET.contains(&name) || text.contains(&format!("{name}="));
+    // A launch that uses one of those is told of.
+    let is_told = |name: &str| MISSPELLED.iter().any(|(wrong, _)| *wrong == name);
+    let near = |name: &&str| SET.iter().any(|set| is_near(set, name)) && !is_set(name) && !is_told(name);
+    let name = read.into_iter().find(near)?;
+    let right = SET.iter().find(|set| is_near(set, name))?;
+    let evidence = format!("Slurm sets no ${name}: it is empty, unless whoever submits the script sets it");
+    Some(Check::warn(evidence, format!("${right}")).at(pods.at(&container.at("command"))))
+}
+
+/// A variable of torch's that a script keeps to itself: no program gets it.
+fn not_exported(pods: &Pods, container: &Container) -> Option<Check> {
+    const OF_TORCH: [&str; 2] = ["MASTER_ADDR", "MASTER_PORT"];
+    let is_read = |name: &str| {
+        let forms = [format!("${name}"), format!("${{{name}")];
+        container.texts().any(|text| forms.iter().any(|form| text.contains(form)))
+    };
+    let is_given = |name: &str| {
+        let has = |line: &str| {
+            let gives = ["export", "declare"].iter().any(|word| line.contains(word));
+            gives && line.contains(name) && !line.starts_with('#')
+        };
+        let is_all = |text: &str| text.contains("set -a") || text.contains("allexport");
+        container.texts().any(|text| is_all(text) || text.lines().any(has))
+    };
+    let is_python = |command: &&Command| {
+        command.words.iter().any(|word| word.literal().is_some_and(|it| basename(it).starts_with("python")))
+    };
+    // Launchers do not read them.
+    let is_alone = container.launches.iter().all(|launch| launch.tool == Tool::Program);
+    let command = container.commands.iter().rfind(is_python).filter(|_| is_alone)?;
+    let is_kept = |name: &&str| command.private.contains(*name) && !is_read(name) && !is_given(name);
+    let name = OF_TORCH.into_iter().find(is_kept)?;
+    let evidence = format!("{name} is set, and neither exported nor read: no program gets it");
+    Some(Check::warn(evidence, format!("export {name}=…")).at(pods.at(&container.at("command"))))
 }
 
 /// An argument that a command of a script needs, and that the call of the script does not have.
@@ -206,6 +286,9 @@ fn remedy(pods: &Pods, name: &str) -> String {
     let facts = pods.facts();
     if name.parse::<u32>().is_ok() {
         return format!("argument {name} in the call of the script");
+    }
+    if let Some((_, right)) = MISSPELLED.iter().find(|(wrong, _)| *wrong == name) {
+        return format!("${right}");
     }
     if let Some(option) = name.strip_prefix("SLURM_").filter(|_| pods.are_tasks()) {
         return format!("#SBATCH --{}=…, which sets it", option.to_lowercase().replace('_', "-"));
