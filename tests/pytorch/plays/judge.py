@@ -23,14 +23,8 @@ NODE = r"[\w-]+ \([\d.]+\)"
 NODES = rf"((?:{NODE}(?:, rank \d+)?(?:, | and )?)+)"
 ABSENT, DEAD, THERE, QUIET, OVER = "absent", "dead", "there", "quiet", "over"
 MEANS = {
-    "never_seen": ABSENT,
-    "closed": DEAD,
-    "unreachable": QUIET,
-    "connected": THERE,
-    "silent": QUIET,
-    "away": QUIET,
-    "left": OVER,
-    "taken_out": QUIET,
+    **dict.fromkeys(("unreachable", "silent", "away", "taken_out"), QUIET),
+    **{"never_seen": ABSENT, "closed": DEAD, "connected": THERE, "left": OVER},
 }
 """What each presence says of those in the facts that are missing."""
 NOTES = ("run_", "ranks_", "nodes_", "lost", "waiting", "stands_by", "gave_up", "exit_", "round_", "pods_")

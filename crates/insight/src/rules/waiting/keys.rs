@@ -243,12 +243,11 @@ impl Graph<'_> {
             let waits = |wait: &Waiting| self.store.waits.contains_key(&wait.view.conn);
             let only_asks = poll.is_some_and(|it| !it.is_wait()) && !members.iter().any(|(_, it)| waits(it));
             let n = who.count();
-            let text = match only_asks {
-                true => {
-                    let again = "again and again for up to";
-                    format!("{who} {} asked for `{about}` {again} {waited}, {why}", has(n))
-                }
-                false => format!("{who} {} {waited} for `{about}`, {why}", have_waited(n)),
+            let text = if only_asks {
+                let again = "again and again for up to";
+                format!("{who} {} asked for `{about}` {again} {waited}, {why}", has(n))
+            } else {
+                format!("{who} {} {waited} for `{about}`, {why}", have_waited(n))
             };
             let reason = Code::WaitingForKey.says(text).look_at(look_at);
             let is_slip = matches!(similar, Some(Similar::Slip(_))) && gone.is_none();

@@ -408,24 +408,14 @@ fn what_is_said_of_ranks_beside_a_c10d_run_is_the_truth() {
 
 #[test]
 fn what_was_false_once_is_true() {
-    use Op::{
-        Come, ComeAll, ComeWrong, Connect, Die, Duplicate, EndJob, Group, Host, Publish, Reset, Restart,
-    };
+    use Op::*;
     let in_group = vec![(ComeAll, 0), (Group(0, 0), 0), (Die(2), 0), (Restart(1), 0), (ComeWrong(2, 2), 180)];
-    let dropped = vec![(Host(2), 0), (Op::SecondJob(3), 0), (EndJob(1), 0), (Come(1), 0)];
-    let left = vec![(Connect(3), 5), (Op::SecondJob(4), 90), (EndJob(0), 40), (Publish(3), 5), (Come(1), 0)];
-    let first =
-        [(ComeAll, 0), (Restart(2), 0), (Duplicate(0), 0), (Come(0), 90), (Reset, 0), (Restart(3), 180)];
-    let beside = [&first[..], &[(ComeWrong(2, 5), 90)]].concat();
-    let back = vec![
-        (ComeAll, 0),
-        (Die(0), 0),
-        (Host(3), 5),
-        (Duplicate(3), 360),
-        (Come(0), 180),
-        (Op::SecondJob(3), 60),
-    ];
-    for schedule in [in_group, dropped, left, beside, back] {
+    let dropped = vec![(Host(2), 0), (SecondJob(3), 0), (EndJob(1), 0), (Come(1), 0)];
+    let left = vec![(Connect(3), 5), (SecondJob(4), 90), (EndJob(0), 40), (Publish(3), 5), (Come(1), 0)];
+    let beside = vec![(ComeAll, 0), (Restart(2), 0), (Duplicate(0), 0), (Come(0), 90), (Reset, 0)];
+    let beside = [beside, vec![(Restart(3), 180), (ComeWrong(2, 5), 90)]].concat();
+    let back = vec![(ComeAll, 0), (Die(0), 0), (Host(3), 5), (Duplicate(3), 360), (Come(0), 180)];
+    for schedule in [in_group, dropped, left, beside, [back, vec![(SecondJob(3), 60)]].concat()] {
         assert_eq!(played(Truth::new(), "", schedule).checked, Ok(()));
     }
 }
