@@ -451,7 +451,7 @@ fn trainers_variables(pods: &Pods, container: &Container) -> Option<Check> {
     (!set.is_empty()).then(|| check.at(pods.at(&container.at("env"))))
 }
 
-/// Names of objects and containers.
+/// Names of objects, containers and volumes.
 fn names(manifests: &Manifests) -> Vec<Check> {
     const REMEDY: &str = "a shorter name of small letters, digits and `-`";
     let wrong = |name: &str, is_label| {
@@ -467,9 +467,14 @@ fn names(manifests: &Manifests) -> Vec<Check> {
     let of_container = |(pods, container): (&Pods, &Container)| {
         Some(wrong(name(&container.value)?, false)?.at(pods.at(&container.at("name"))))
     };
+    let of_volumes = |pods: &Pods| {
+        let mut names = list(&pods.spec, "/volumes").iter().filter_map(name);
+        Some(names.find_map(|name| wrong(name, true))?.at(pods.at("volumes")))
+    };
+    let pods = manifests.pods.iter().filter(|pods| !pods.are_tasks());
     let containers = manifests.containers().filter(|(pods, _)| !pods.are_tasks());
     let objects = manifests.objects.iter().filter(matters).filter_map(of_object);
-    objects.chain(containers.filter_map(of_container)).collect()
+    objects.chain(containers.filter_map(of_container)).chain(pods.filter_map(of_volumes)).collect()
 }
 
 /// Why Kubernetes rejects a name. The name of a Service is a label.
@@ -481,7 +486,7 @@ fn mistake(name: &str, is_label: bool) -> Option<&'static str> {
     } else if !name.starts_with(ends) || !name.ends_with(ends) {
         Some("is no name for Kubernetes, which rejects it: it begins and ends with a letter or a digit")
     } else if is_label && name.len() > 63 {
-        Some("is too long for a Service: 63 characters")
+        Some("is too long: 63 characters are the most")
     } else {
         None
     }
