@@ -114,7 +114,12 @@ impl Store {
             return false;
         }
         session.asks.times = session.asks.times.saturating_add(1);
-        session.asks.times >= Asks::OFTEN && session.asks.is_due(session.heard)
+        let is_due = session.asks.times >= Asks::OFTEN && session.asks.is_due(session.heard);
+        if is_due {
+            // Whether it is one to be told of is looked at so often, too.
+            session.asks.told = Some(session.heard);
+        }
+        is_due
     }
 
     /// A client does something else than what it did again and again.
@@ -155,14 +160,18 @@ impl Store {
         }
     }
 
-    /// A client has looked for keys, and they are there. Who looks for one again and again waits until it is
-    /// gone, as a lock.
+    /// A client has looked for keys, and they are there; `id` is the slot of the only one. Who looks for one
+    /// again and again waits until it is gone, as a lock.
     #[inline]
-    pub(super) fn looks_well(&mut self, conn: ConnId, keys: List<'_>, fx: &mut impl Effects) {
-        let key = keys.iter().next().filter(|_| keys.len() == 1);
-        let id = key.and_then(|key| self.keys.find(key));
+    pub(super) fn looks_well(
+        &mut self,
+        conn: ConnId,
+        id: Option<SlotId>,
+        keys: List<'_>,
+        fx: &mut impl Effects,
+    ) {
         let Some(session) = self.session_mut(conn) else { return };
-        if let (Some(id), Some(key)) = (id.filter(|id| session.asks.read == Some(*id)), key) {
+        if let (Some(id), Some(key)) = (id.filter(|id| session.asks.read == Some(*id)), keys.iter().next()) {
             if self.comes_again(conn, id, fx) && is_of_program(key) {
                 self.polls(conn, key.into(), Polled::There, Duration::ZERO, fx);
             }
