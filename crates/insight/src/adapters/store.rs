@@ -205,15 +205,13 @@ impl Fold<'_> {
 
     /// A process published its address for a group below a prefix of the program's own.
     fn joins_own_group(&mut self, conn: ConnId, key: &[u8], value: &[u8]) {
-        /// So many connections are a job in full swing, and their walk costs.
-        const MOST: usize = 4096;
         let at = self.at;
         let Some((group, prefix, rank)) = own_member(key) else { return };
         let store = self.jobs.store(self.port);
         let Some(client) = store.clients.get(&conn) else { return };
         let (process, run) = (client.process(), client.run.clone());
         let is_it = |other: &Published| other.rank == rank && *other.group == *group;
-        let mut others = store.clients.iter().filter(|_| store.clients.len() <= MOST);
+        let mut others = store.clients.iter().filter(|_| !store.is_large());
         let first = others.find(|(other, it)| {
             let is_another = **other != conn && (process.is_none() || it.process() != process);
             is_another && it.published.as_deref().is_some_and(is_it)

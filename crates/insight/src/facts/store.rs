@@ -569,15 +569,17 @@ impl StoreWatch {
         is_over.then(|| (since, passed.collect()))
     }
 
+    /// Whether a job is in full swing here: a walk over its connections costs.
+    pub(crate) fn is_large(&self) -> bool {
+        self.clients.len() > 4096
+    }
+
     /// A client left. One that has told no rank is remembered, if its process has no other connection, or if
     /// it counted itself and containers share its address and process id.
     pub(crate) fn passed_by(&mut self, client: &Client, used_own_keys: bool, now: Timestamp) {
         const MOST: usize = 32;
         let is_nobody = client.rank.is_none() && client.role != Role::Agent;
-        // So many connections are a job in full swing, and their walk costs.
-        let Some(process) = client.process().filter(|_| is_nobody && self.clients.len() <= 4096) else {
-            return;
-        };
+        let Some(process) = client.process().filter(|_| is_nobody && !self.is_large()) else { return };
         let is_alone = self.of_process(process).next().is_none();
         let is_alike =
             client.has_counted_itself && self.of_process(process).any(|other| other.has_counted_itself);

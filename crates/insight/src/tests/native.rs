@@ -328,7 +328,8 @@ two; cut b; pass 4; again a:0; pass 2; said round_over=1; see missing.name=b; pa
 two; left b its agent was told to stop
 8x beat a:0; pass 5
 says not yet joined again: a
-again a:0; pass 40; see missing.name=b missing.presence=left; holds nodes_missing
+again a:0; pass 40; see missing.name=b missing.presence=left participants.after_seconds=null,44.0
+holds nodes_missing
 = a pod that announced itself and has not joined is missing by name
 gate a:0/2 b:1/2; join a; pass 40; see missing.name=b missing.presence=announced; holds nodes_missing
 = a failed worker and a refused node are told with the run

@@ -177,7 +177,7 @@ impl Graph<'_> {
         let mut strangers = Names::default();
         let (ended, others) = match of_run {
             Some((run, meeting)) if all_waits().all(|wait| self.member(wait).is_some()) => {
-                if !run.world.is_unnamed() {
+                if !run.world.is_unnamed() && !self.store.is_large() {
                     (_, strangers) = self.outside(all_waits(), since, again, [], |it| !it.is_member());
                 }
                 (self.ended_ranks(run, meeting), self.others(run, meeting, &there))
@@ -260,7 +260,7 @@ impl Graph<'_> {
     }
 
     /// Outside of jobs: the processes that have ended while others waited, or just before, and those that are
-    /// connected, have not `published` there and do not wait with them. Those of a kind, if `which` says so.
+    /// connected, have not `published` there and do not wait with them: those of them that `which` takes.
     pub(crate) fn outside<'c>(
         &self,
         waits: impl Iterator<Item = &'c Waiting>,

@@ -146,7 +146,7 @@ impl Meeting {
         let is_taken = |(rank, _): &(u32, _)| self.ranks.contains_key(rank);
         let (beside, new): (Vec<_>, Vec<_>) = other.ranks.into_iter().partition(is_taken);
         self.ranks.extend(new);
-        self.beside.extend(beside);
+        self.beside.extend(beside.into_iter().filter(|(_, info)| info.is_live()));
         for (rank, info) in other.former {
             self.former.entry(rank).or_insert(info);
         }
