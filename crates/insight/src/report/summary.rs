@@ -37,10 +37,11 @@ pub(crate) fn summary(jobs: &Jobs, run: &TrackedRun, headline: Headline, epoch: 
     let world = &run.world;
     let meeting = world.shown();
     let (ranks, expected) = (&meeting.ranks, meeting.size);
-    let dropped = meeting.former.iter().filter(|(rank, info)| info.withdrawn && !ranks.contains_key(rank));
+    let former = meeting.former.iter().filter(|(rank, _)| !ranks.contains_key(rank));
+    let dropped = former.filter_map(|(_, of)| of.first()).filter(|info| info.withdrawn);
     let is_of_round = |info: &&RankInfo| !is_of_round_before(run, info);
     let published = || ranks.values().filter(is_of_round);
-    let gone = published().chain(dropped.map(|(_, info)| info)).filter(|info| info.gone.is_some());
+    let gone = published().chain(dropped).filter(|info| info.gone.is_some());
     let live = || published().filter(|info| info.gone.is_none());
     let away = count(live().filter(|info| jobs.links.is_away(info.peer)).count());
     let completed = run.round.completed.or(meeting.met.filter(|_| !run.has_agents()));

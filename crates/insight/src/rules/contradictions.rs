@@ -39,7 +39,7 @@ pub(crate) fn beyond(run: &TrackedRun, node: &TrackedNode, nodes: u32, since: Ti
 /// Ranks that disagree on the world size.
 pub(crate) fn world_sizes(world: &World, now: Timestamp) -> Option<Finding> {
     let (first, other) = world.different()?;
-    let is_twice = first.live().any(|(rank, _)| other.holder(rank).is_some());
+    let is_twice = other.live().any(|(rank, _)| first.holder(rank).is_some_and(RankInfo::is_live));
     let of = |meeting: &Meeting| {
         let live: BTreeMap<u32, &RankInfo> = meeting.live().collect();
         let (&rank, info) = live.first_key_value()?;

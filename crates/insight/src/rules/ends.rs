@@ -111,7 +111,7 @@ pub(crate) fn all_gone(run: &TrackedRun, before: RunState, now: Timestamp) -> Op
             Some(Finding::new(reason, about, run.life.all_gone.unwrap_or(now)))
         }
         // Clients of the store that never were ranks: what they came for is not known.
-        (RunState::Gone, false) if meeting.ranks.is_empty() && meeting.former.is_empty() => None,
+        (RunState::Gone, false) if meeting.is_empty() => None,
         // Whether all had met is not known: gloo's lazy addresses do not say how many there are.
         (RunState::Gone, false) if meeting.size.is_none() => ended(run.round.started, None),
         (RunState::Gone, false) => {

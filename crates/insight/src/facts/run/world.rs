@@ -155,10 +155,7 @@ impl World {
         self.enter(info.conn, info.process());
         let at = self.place(rank, &info);
         let of_rank = self.meetings.iter().filter_map(|other| other.holder(rank)).filter(|first| {
-            first.is_live()
-                && first.conn != info.conn
-                && self.connected.contains(first.conn)
-                && !first.is_same_process(&info)
+            first.is_live() && self.connected.contains(first.conn) && !first.is_same_process(&info)
         });
         if let Some(first) = of_rank.min_by_key(|first| first.joined) {
             self.claimed_twice.insert(rank, (first.conn, info.conn));
@@ -522,19 +519,22 @@ impl World {
     /// How a rank of the meeting that counts is shown: see `RankGrid`.
     pub(crate) fn shown_rank(&self, rank: u32) -> char {
         let meeting = self.shown();
-        let is_beside = || self.published(meeting, rank).is_some_and(RankInfo::is_live);
-        match meeting.shown(rank) {
-            '.' if is_beside() => 'j',
-            '.' if self.is_there(meeting, rank) => 'o',
-            shown => shown,
+        let was_there =
+            || meeting.ranks.contains_key(&rank) || meeting.known_as(rank).any(|info| info.withdrawn);
+        match self.published(meeting, rank) {
+            Some(info) if info.is_live() => 'j',
+            _ if self.is_there(meeting, rank) => 'o',
+            _ if was_there() => 'x',
+            _ => '.',
         }
     }
 
     /// Whether some have come, even if they have ended, and rank 0 has not.
     pub(crate) fn misses_first(&self) -> bool {
         let meeting = self.shown();
-        let have_come = !meeting.ranks.is_empty() || !meeting.former.is_empty();
-        meeting.met.is_none() && have_come && !self.holder(meeting, 0).is_some_and(RankInfo::is_live)
+        meeting.met.is_none()
+            && !meeting.is_empty()
+            && !self.holder(meeting, 0).is_some_and(RankInfo::is_live)
     }
 
     /// In which time so many connections or more closed last, and how many of them waited then.
@@ -545,8 +545,7 @@ impl World {
 
     /// Whether these meet without telling their ranks.
     pub(crate) fn is_unnamed(&self) -> bool {
-        let tells_none = |meeting: &Meeting| meeting.ranks.is_empty() && meeting.former.is_empty();
-        self.meets_otherwise && self.meetings.iter().all(tells_none)
+        self.meets_otherwise && self.meetings.iter().all(Meeting::is_empty)
     }
 
     /// Processes that ended, the first of them first, if all meet without telling their ranks.

@@ -11,6 +11,10 @@ use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 /// Ranks that ended before all had met, and wait to be reported.
 const MOST_LOST: usize = 131_072;
 
+/// Who held a rank before, until the address was dropped, or another process published it: the last one, and
+/// those before it that are there.
+pub(crate) type Former = BTreeMap<u32, Vec<RankInfo>>;
+
 /// One meeting, with what is known of those that it follows.
 #[derive(Debug, Default)]
 pub(crate) struct Meeting {
@@ -24,10 +28,7 @@ pub(crate) struct Meeting {
     pub(crate) met: Option<Timestamp>,
     /// When they met first, if the processes of the meeting before meet once more.
     pub(crate) first_met: Option<Timestamp>,
-    /// Who held a rank before: until the address was dropped, or another process published it.
-    pub(crate) former: BTreeMap<u32, RankInfo>,
-    /// Live processes whose ranks others have in `former`, too.
-    beside: Vec<(u32, RankInfo)>,
+    pub(crate) former: Former,
     /// When those of `former` had met, and had met first, if none of them has come again since.
     before: Option<(Timestamp, Option<Timestamp>)>,
     /// Ranks whose process ended and whose place another took.
@@ -60,9 +61,8 @@ pub(crate) struct Leaving {
     pub(crate) at: Timestamp,
 }
 
-fn ended(ranks: &BTreeMap<u32, RankInfo>) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
-    let ranks = ranks.iter().filter(|(_, info)| !info.is_cut_off);
-    ranks.filter_map(|(&rank, info)| Some((rank, info, info.gone?)))
+fn ended<'m>((&rank, info): (&u32, &'m RankInfo)) -> Option<(u32, &'m RankInfo, Timestamp)> {
+    Some((rank, info, info.gone.filter(|_| !info.is_cut_off)?))
 }
 
 /// What happens to it.
@@ -84,26 +84,27 @@ impl Meeting {
                 self.set_aside(rank, info);
             }
             let Self { number, first_met, .. } = *self;
-            let (former, beside) = (std::mem::take(&mut self.former), std::mem::take(&mut self.beside));
-            let meets_again = former.get(&rank).is_some_and(|before| before.is_same_process(&info));
-            *self = Self { beside, before: Some((met, first_met)), ..Self::new(number, former) };
+            let former = std::mem::take(&mut self.former);
+            *self = Self { before: Some((met, first_met)), ..Self::new(number, former) };
+            let meets_again = self.known_as(rank).next().is_some_and(|before| !is_new(before));
             self.first_met = first_met.or(Some(met)).filter(|_| meets_again);
         } else {
             begins = false;
         }
-        self.before = self.before.filter(|_| self.former.get(&rank).is_none_or(is_new));
-        let holder = match self.before {
-            Some(_) => self.former.get(&rank).cloned(),
-            None => self.former.remove(&rank),
-        };
-        let first = self.ranks.get(&rank).or(holder.as_ref());
-        let first = first.filter(|first| first.conn != info.conn && !first.is_same_process(&info));
-        if let Some(first) = first.cloned() {
+        if self.known_as(rank).next().is_some_and(is_new) {
             self.replaced.insert(rank);
+        }
+        let mut former = self.former.remove(&rank).unwrap_or_default();
+        self.before = self.before.filter(|_| former.iter().all(is_new));
+        if self.before.is_none() {
             // It is theirs again if the second ends before all have met.
-            if first.is_live() && self.before.is_none() {
-                self.former.insert(rank, RankInfo { withdrawn: true, ..first });
-            }
+            former.retain(|first| first.is_live() && is_new(first));
+            former.iter_mut().for_each(|first| first.withdrawn = true);
+        }
+        let first = self.ranks.remove(&rank).filter(|first| first.is_live() && is_new(first));
+        former.splice(0..0, first.map(|first| RankInfo { withdrawn: true, ..first }));
+        if !former.is_empty() {
+            self.former.insert(rank, former);
         }
         self.started.get_or_insert(now);
         if self.size.is_none() || self.ranks.values().all(|info| !info.is_live()) {
@@ -114,26 +115,26 @@ impl Meeting {
     }
 
     /// Nobody has come yet; `former` had met, or ended before they met.
-    pub(crate) fn new(number: u32, former: BTreeMap<u32, RankInfo>) -> Self {
+    pub(crate) fn new(number: u32, former: Former) -> Self {
         Self { number, former, ..Self::default() }
     }
 
     /// All that came and did not meet: what became of them is told of those that the next ones wait for.
-    pub(crate) fn take_unmet(&mut self) -> BTreeMap<u32, RankInfo> {
+    pub(crate) fn take_unmet(&mut self) -> Former {
         if self.met.is_some() {
-            return BTreeMap::new();
+            return Former::new();
         }
         let mut unmet = std::mem::take(&mut self.former);
-        unmet.append(&mut self.ranks);
-        unmet.retain(|_, info| !info.is_live());
+        unmet.extend(std::mem::take(&mut self.ranks).into_iter().map(|(rank, info)| (rank, vec![info])));
+        unmet.retain(|_, of| of.iter().all(|info| !info.is_live()));
         unmet
     }
 
     /// The ranks of another meeting have all ended before they met. Where this meeting misses their ranks, it
     /// tells what became of them.
     pub(crate) fn take_in(&mut self, mut other: Self) {
-        let is_there = |rank: u32| self.holder(rank).is_some_and(RankInfo::is_live);
-        let is_missed = |rank: &u32| self.size.is_none_or(|size| *rank < size) && !is_there(*rank);
+        let is_there = |rank: &u32| self.known_as(*rank).any(RankInfo::is_live);
+        let is_missed = |rank: &u32| self.size.is_none_or(|size| *rank < size) && !is_there(rank);
         other.lost.retain(|lost| is_missed(&lost.rank));
         let mut unmet = other.take_unmet();
         unmet.retain(|rank, _| is_missed(rank));
@@ -143,12 +144,11 @@ impl Meeting {
 
     /// These meet again, and others have come meanwhile to meet as many.
     pub(crate) fn unite(&mut self, other: Self) {
-        let is_taken = |(rank, _): &(u32, _)| self.ranks.contains_key(rank);
-        let (beside, new): (Vec<_>, Vec<_>) = other.ranks.into_iter().partition(is_taken);
-        self.ranks.extend(new);
-        self.beside.extend(beside.into_iter().filter(|(_, info)| info.is_live()));
-        for (rank, info) in other.former {
-            self.former.entry(rank).or_insert(info);
+        for (rank, info) in other.ranks {
+            self.ranks.entry(rank).or_insert(info);
+        }
+        for (rank, former) in other.former {
+            self.former.entry(rank).or_default().extend(former);
         }
         self.lost.extend(other.lost);
         self.started = self.started.min(other.started).or(self.started);
@@ -167,18 +167,17 @@ impl Meeting {
         }
     }
 
-    /// A process held this rank. Another that had held it before stays known while it is there.
+    /// A process held this rank.
     fn set_aside(&mut self, rank: u32, info: RankInfo) {
-        let is_other = |first: &&RankInfo| first.is_live() && !first.is_same_process(&info);
-        self.beside.extend(self.former.get(&rank).filter(is_other).map(|first| (rank, first.clone())));
-        self.former.insert(rank, info);
+        let former = self.former.entry(rank).or_default();
+        former.retain(|first| first.is_live() && !first.is_same_process(&info));
+        former.insert(0, info);
     }
 
     /// The connection of a rank closed.
     pub(crate) fn leave(&mut self, leaving: Leaving) {
         let Leaving { conn, rank, is_cut_off, gave_up, may_have_met, at } = leaving;
-        self.beside.retain(|(_, info)| info.conn != conn);
-        let of_former = self.former.get_mut(&rank).into_iter();
+        let of_former = self.former.get_mut(&rank).into_iter().flatten();
         let its_own = of_former.chain(self.ranks.get_mut(&rank)).filter(|info| info.conn == conn);
         let mut of_this_meeting = None;
         for info in its_own {
@@ -190,7 +189,7 @@ impl Meeting {
         let had_met = self.met.is_some() || may_have_met;
         let Some(closed) = of_this_meeting.filter(|_| !had_met) else { return };
         let is_holder = self.ranks.get(&rank).is_none_or(|info| info.conn == conn);
-        if is_holder && self.former.get(&rank).is_some_and(RankInfo::is_live) {
+        if is_holder && self.known_as(rank).any(RankInfo::is_live) {
             // A copy has ended. The rank is there, but for its address.
             self.ranks.remove(&rank);
             self.replaced.remove(&rank);
@@ -223,8 +222,7 @@ impl Meeting {
             return false;
         }
         // Some came before with other numbers.
-        let others = self.ranks.split_off(&size).into_iter();
-        self.beside.extend(others.filter(|(_, info)| info.is_live()));
+        self.ranks.split_off(&size).into_iter().for_each(|(rank, info)| self.set_aside(rank, info));
         self.met = self.ranks.values().map(|info| info.joined).max();
         self.before = None;
         // Ranks that left before that have come back.
@@ -235,25 +233,30 @@ impl Meeting {
     /// Nobody comes in the place of those who have ended, and others go on with what they had met for.
     pub(crate) fn return_to_before(&mut self) {
         let nobody_comes = !self.ranks.values().any(RankInfo::is_live);
-        if !nobody_comes || !self.former.values().any(RankInfo::is_live) {
-            return;
-        }
-        let Some((met, first_met)) = self.before else { return };
-        let former = std::mem::take(&mut self.former).into_iter();
-        let ranks: BTreeMap<_, _> =
-            former.map(|(rank, info)| (rank, RankInfo { withdrawn: false, ..info })).collect();
+        let Some((met, first_met)) = self.before.filter(|_| nobody_comes && self.is_live()) else { return };
+        let mut former = std::mem::take(&mut self.former);
+        let take = |(&rank, of): (&u32, &mut Vec<RankInfo>)| {
+            let had_met = of.iter().position(|info| !info.withdrawn)?;
+            Some((rank, of.remove(had_met)))
+        };
+        let ranks: BTreeMap<_, _> = former.iter_mut().filter_map(take).collect();
+        former.retain(|_, of| !of.is_empty());
         let size = ranks.values().filter(|info| info.is_live()).find_map(|info| info.size).or(self.size);
-        let lost = std::mem::take(&mut self.lost);
-        let (number, beside, met) = (self.number, std::mem::take(&mut self.beside), Some(met));
-        *self = Self { number, ranks, beside, size, lost, met, first_met, started: met, ..Self::default() };
+        let (number, lost, met) = (self.number, std::mem::take(&mut self.lost), Some(met));
+        *self = Self { number, ranks, former, size, lost, met, first_met, started: met, ..Self::default() };
     }
 }
 
 /// What others read of it.
 impl Meeting {
+    /// Whether nobody has come to it, or to the one before.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known().next().is_none()
+    }
+
     /// Whether a process of it is there.
     pub(crate) fn is_live(&self) -> bool {
-        self.ranks.values().chain(self.former.values()).any(RankInfo::is_live)
+        self.known().any(RankInfo::is_live)
     }
 
     /// Whether these gathered at that time, and have not met since.
@@ -263,19 +266,21 @@ impl Meeting {
 
     /// Whether all who met are there, and this process is none of them.
     pub(crate) fn goes_on_without(&self, other: &RankInfo) -> bool {
-        let mut members = self.ranks.values().chain(self.former.values());
-        members.all(|member| member.is_live() && !member.is_same_process(other))
+        self.known().all(|member| member.is_live() && !member.is_same_process(other))
     }
 
     /// Whether this process is the one with the rank here, or was.
     pub(crate) fn has(&self, rank: u32, process: &RankInfo) -> bool {
-        self.known_as(rank).any(|known| known.conn == process.conn || known.is_same_process(process))
+        self.known_as(rank).any(|known| known.is_same_process(process))
     }
 
     /// Who has this rank here, or had it.
     pub(crate) fn known_as(&self, rank: u32) -> impl Iterator<Item = &RankInfo> {
-        let beside = self.beside.iter().filter(move |(of, _)| *of == rank).map(|(_, info)| info);
-        [&self.ranks, &self.former].into_iter().filter_map(move |of| of.get(&rank)).chain(beside)
+        self.ranks.get(&rank).into_iter().chain(self.former.get(&rank).into_iter().flatten())
+    }
+
+    fn known(&self) -> impl Iterator<Item = &RankInfo> {
+        self.ranks.values().chain(self.former.values().flatten())
     }
 
     /// Whether who is prepared for so many ranks can meet these.
@@ -292,20 +297,20 @@ impl Meeting {
     pub(crate) fn all_ended(&self, connected: &Connected) -> Option<Timestamp> {
         self.met?;
         let is_there = |info: &RankInfo| info.process().is_some_and(|process| connected.has(process));
-        let mut members = self.ranks.values().chain(self.former.values());
-        self.all_gone().filter(|_| !members.any(is_there))
+        self.all_gone().filter(|_| !self.known().any(is_there))
     }
 
     /// The ranks that have ended, and when. What has become of those that are gone with their link is not
     /// known.
     pub(crate) fn ended_ranks(&self) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
-        ended(&self.ranks)
+        self.ranks.iter().filter_map(ended)
     }
 
     /// As `ended_ranks`, for the ranks that had met, which may meet again now.
     pub(crate) fn ended_of_met(&self) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
-        let before = self.before.map(|_| &self.former);
-        self.met.map(|_| &self.ranks).or(before).into_iter().flat_map(ended)
+        let before = self.before.iter().flat_map(|_| &self.former);
+        let before = before.filter_map(|(rank, of)| Some((rank, of.first()?)));
+        self.met.iter().flat_map(|_| &self.ranks).chain(before).filter_map(ended)
     }
 
     /// The rank that ended before all others of those who had met, and how long before the last. A crash may
@@ -325,7 +330,7 @@ impl Meeting {
 
     /// Ranks that are there, whether their address still is or not: those that met before go on.
     pub(crate) fn present(&self) -> u32 {
-        self.joined().saturating_add(count(self.without_address().count()))
+        count(self.live().count())
     }
 
     /// Ranks that are there and have not come again since they met.
@@ -337,32 +342,22 @@ impl Meeting {
     /// met.
     pub(crate) fn without_address(&self) -> impl Iterator<Item = (&u32, &RankInfo)> {
         let has_come = |rank| self.ranks.get(rank).is_some_and(RankInfo::is_live);
-        self.former.iter().filter(move |(rank, info)| info.is_live() && !has_come(rank))
+        let is_of_these = |rank: u32| self.size.is_none_or(|size| rank < size);
+        let former = self.former.iter().filter(move |(rank, _)| is_of_these(**rank) && !has_come(rank));
+        former.filter_map(|(rank, of)| Some((rank, of.iter().find(|info| info.is_live())?)))
     }
 
     /// The ranks that are there.
     pub(crate) fn live(&self) -> impl Iterator<Item = (u32, &RankInfo)> {
-        let others = self.former.iter().filter(|(rank, _)| !self.ranks.contains_key(rank));
-        let all = self.ranks.iter().chain(others).filter(|(_, info)| info.is_live());
+        let all = self.ranks.iter().filter(|(_, info)| info.is_live()).chain(self.without_address());
         all.map(|(&rank, info)| (rank, info))
     }
 
     /// Whether somebody had come to it as this rank then, or was there.
     pub(crate) fn had_come(&self, rank: u32, then: Timestamp) -> bool {
         let was_there = |info: &&RankInfo| info.withdrawn || info.gone.is_none_or(|gone| gone >= then);
-        let mut known = self.ranks.get(&rank).into_iter().chain(self.former.get(&rank).filter(was_there));
-        known.any(|info| info.joined <= then)
-    }
-
-    /// How a rank is shown: see `RankGrid`.
-    pub(crate) fn shown(&self, rank: u32) -> char {
-        match (self.ranks.get(&rank), self.former.get(&rank)) {
-            (Some(info), _) if info.is_live() => 'j',
-            (Some(_), _) => 'x',
-            (None, Some(info)) if info.is_live() => 'o',
-            (None, Some(info)) if info.withdrawn => 'x',
-            (None, _) => '.',
-        }
+        let former = self.former.get(&rank).into_iter().flatten().filter(was_there);
+        self.ranks.get(&rank).into_iter().chain(former).any(|info| info.joined <= then)
     }
 
     /// The rank that came last, and how long after the first of those that are here.

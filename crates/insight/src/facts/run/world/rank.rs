@@ -69,8 +69,8 @@ impl RankInfo {
         }
     }
 
-    /// One process with two connections, the old of which was seen to close after the new one was there.
+    /// One process, which may have two connections: the old one closes after the new one is there.
     pub(crate) fn is_same_process(&self, other: &Self) -> bool {
-        self.peer.ip() == other.peer.ip() && self.pid.is_some() && self.pid == other.pid
+        self.conn == other.conn || self.process().is_some() && self.process() == other.process()
     }
 }
