@@ -109,6 +109,7 @@ impl Jobs {
             counted: OnceCell::new(),
             published: OnceCell::new(),
             everybody: OnceCell::new(),
+            asked: OnceCell::new(),
             idle: RefCell::default(),
         })
     }

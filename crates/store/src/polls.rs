@@ -122,6 +122,14 @@ impl Store {
         is_due
     }
 
+    /// What a client waited for, and may have again and again, is there: the slot `id` holds it.
+    pub(super) fn finds(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
+        if self.session_mut(conn).is_some_and(|session| session.asks.open.take().is_some()) {
+            let key = Some(self.keys.slot(id).key().into());
+            fx.observe(Observed::PollEnds { conn, key });
+        }
+    }
+
     /// A client does something else than what it did again and again.
     #[inline]
     pub(super) fn polls_no_more(&mut self, conn: ConnId, fx: &mut impl Effects) {

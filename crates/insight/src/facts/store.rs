@@ -1,7 +1,7 @@
 //! What is known of one store: its clients, their waits, and what to report once more of its kind may have
 //! come.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -173,14 +173,20 @@ pub(crate) struct Publisher {
 /// What some ask for again and again: they look whether it is there, or their waits end after a time-out.
 #[derive(Debug)]
 pub(crate) struct Poll {
-    /// The first and the last time that they were seen to, with the same result.
-    since: Timestamp,
-    last: Timestamp,
-    /// How long the first had waited then, and whether it was there before.
-    waited: Duration,
+    /// Whether it was there before.
     past: KeyPast,
     pub(crate) found: Polled,
-    who: BTreeSet<ConnId>,
+    who: BTreeMap<ConnId, Asker>,
+}
+
+/// Who asks for a key.
+#[derive(Debug)]
+struct Asker {
+    /// The first and the last time that it was seen to, with the same result.
+    since: Timestamp,
+    last: Timestamp,
+    /// How long it had waited at the first time.
+    waited: Duration,
 }
 
 impl Poll {
@@ -189,25 +195,28 @@ impl Poll {
         published_by(key).is_some() || ends_with_its_agents(key)
     }
 
-    /// Whether some still ask for it: who waits for what is promised pauses for longer.
-    fn is_recent(&self, key: &[u8], now: Timestamp) -> bool {
-        now.since(self.last) < Duration::from_millis(if Self::is_promised(key) { 10_000 } else { 2500 })
-    }
-
-    /// Whether they wait each time, and do not only look.
+    /// Whether some wait each time, and do not only look.
     pub(crate) fn is_wait(&self) -> bool {
-        self.waited >= Duration::from_millis(500)
+        self.who.values().any(|it| it.waited >= Duration::from_millis(500))
     }
 
-    /// Whether some still ask for it, and not only once.
-    fn lasts(&self, key: &[u8], now: Timestamp) -> bool {
+    /// Who still asks for it, and has not only once: who waits for what is promised pauses for longer.
+    fn lasting(&self, key: &[u8], now: Timestamp) -> impl Iterator<Item = (&ConnId, &Asker)> {
         const AGAIN: Duration = Duration::from_secs(1);
-        self.is_recent(key, now) && (Self::is_promised(key) || self.last.since(self.since) >= AGAIN)
+        let is_promised = Self::is_promised(key);
+        let lasts = move |it: &Asker| is_promised || it.last.since(it.since) >= AGAIN;
+        self.who.iter().filter(move |(_, it)| it.is_recent(is_promised, now) && lasts(it))
     }
 
     /// Whether others still ask for it when this one does no more.
     pub(crate) fn is_left_by(&mut self, conn: ConnId) -> bool {
-        !self.who.remove(&conn) || !self.who.is_empty()
+        self.who.remove(&conn).is_none() || !self.who.is_empty()
+    }
+}
+
+impl Asker {
+    fn is_recent(&self, is_promised: bool, now: Timestamp) -> bool {
+        now.since(self.last) < Duration::from_millis(if is_promised { 10_000 } else { 2500 })
     }
 }
 
@@ -392,31 +401,34 @@ impl StoreWatch {
     ) {
         const MOST: usize = 256;
         const SHOWN: usize = 64;
-        self.polled.retain(|key, poll| poll.is_recent(key, now));
+        self.polled.retain(|key, poll| {
+            let is_promised = Poll::is_promised(key);
+            poll.who.retain(|_, it| it.is_recent(is_promised, now));
+            !poll.who.is_empty()
+        });
         if self.polled.len() >= MOST && !self.polled.contains_key(&key) {
             return;
         }
-        let new = || Poll { since: now, last: now, waited, past, found, who: BTreeSet::new() };
+        let new = || Poll { past, found, who: BTreeMap::new() };
         let poll = self.polled.entry(key).or_insert_with(new);
         if poll.found != found {
             *poll = new();
         }
-        (poll.last, poll.past) = (now, if past == KeyPast::NotKnown { poll.past } else { past });
-        if poll.who.len() < SHOWN {
-            poll.who.insert(conn);
+        poll.past = if past == KeyPast::NotKnown { poll.past } else { past };
+        if poll.who.len() < SHOWN || poll.who.contains_key(&conn) {
+            poll.who.entry(conn).or_insert(Asker { since: now, last: now, waited }).last = now;
         }
     }
 
     /// What is asked for again and again, each time by one connection, as the waits that they are.
-    pub(crate) fn asked_again(&self, now: Timestamp) -> impl Iterator<Item = (&[u8], &Poll, Waiting)> {
-        let lasting = self.polled.iter().filter(move |(key, poll)| poll.lasts(key, now));
-        lasting.flat_map(move |(key, poll)| {
-            let clients = poll.who.iter().filter_map(|conn| Some((*conn, self.clients.get(conn)?)));
-            clients.map(move |(conn, client)| {
-                let since = Timestamp(poll.since.0.saturating_sub(poll.waited));
-                let view = WaitView::new(conn, client.peer, client.pid, now.since(since), key.clone());
+    pub(crate) fn asked_again(&self, now: Timestamp) -> impl Iterator<Item = Waiting> {
+        self.polled.iter().flat_map(move |(key, poll)| {
+            poll.lasting(key, now).filter_map(move |(conn, it)| {
+                let client = self.clients.get(conn)?;
+                let since = Timestamp(it.since.0.saturating_sub(it.waited));
+                let view = WaitView::new(*conn, client.peer, client.pid, now.since(since), key.clone());
                 let view = WaitView { past: poll.past, ..view };
-                (&**key, poll, Waiting { since, view, shown: now, is_over: false })
+                Some(Waiting { since, view, shown: now, is_over: false })
             })
         })
     }
@@ -445,7 +457,7 @@ impl StoreWatch {
         self.waited.extend(waits.values().map(|wait| ((wait.view.peer.ip(), wait.view.pid), now)));
         for (conn, wait) in &waits {
             let asked = wait.view.missing.first().and_then(|key| self.polled.get_mut(key));
-            asked.filter(|poll| poll.who.contains(conn)).into_iter().for_each(|poll| poll.last = now);
+            asked.and_then(|poll| poll.who.get_mut(conn)).into_iter().for_each(|it| it.last = now);
         }
         for (conn, wait) in self.waits.iter().filter(|(_, wait)| wait.goes_on()) {
             match waits.get_mut(conn) {

@@ -35,6 +35,7 @@ pub(crate) struct Graph<'i> {
     pub(crate) counted: OnceCell<CountedRanks>,
     pub(crate) published: OnceCell<PublishedFor<'i>>,
     pub(crate) everybody: OnceCell<BTreeMap<ConnId, (String, ConnId)>>,
+    pub(crate) asked: OnceCell<Vec<Waiting>>,
     /// Connections of processes that others wait for, and that wait for nothing here.
     pub(crate) idle: RefCell<BTreeSet<ConnId>>,
 }
@@ -139,10 +140,12 @@ impl Graph<'_> {
         run.lingering().filter_map(|node| node.conn).filter(waits)
     }
 
-    /// The wait of the process that has this connection: it may wait on another one.
+    /// The wait of a connection's process, or what it asks for again and again: it may do so on another one.
     pub(crate) fn wait_of(&self, conn: ConnId, run: Option<&TrackedRun>) -> Option<&Waiting> {
-        if let Some(wait) = self.store.waits.get(&conn) {
-            return Some(wait);
+        let asked = || self.asked().iter();
+        let of_conn = self.store.waits.get(&conn).or_else(|| asked().find(|it| it.view.conn == conn));
+        if of_conn.is_some() {
+            return of_conn;
         }
         let client = self.store.clients.get(&conn)?;
         let (ip, pid) = (client.peer.ip(), client.pid?);
@@ -155,7 +158,12 @@ impl Graph<'_> {
                 && wait.view.pid == Some(pid)
                 && other.is_none_or(|other| other.rank.is_none() || other.rank == client.rank)
         };
-        self.store.waits.values().filter(is_its_own).min_by_key(|wait| (wait.since, wait.view.conn))
+        self.store
+            .waits
+            .values()
+            .chain(asked())
+            .filter(is_its_own)
+            .min_by_key(|wait| (wait.since, wait.view.conn))
     }
 
     /// Whether several ranks or nodes have the address and process id of a client, as in containers with one
@@ -222,6 +230,11 @@ impl Graph<'_> {
         })
     }
 
+    /// What is asked for again and again.
+    pub(crate) fn asked(&self) -> &[Waiting] {
+        self.asked.get_or_init(|| self.store.asked_again(self.now).collect())
+    }
+
     /// How often the processes of this store have counted themselves, and their ranks.
     pub(crate) fn counted(&self) -> &CountedRanks {
         self.counted.get_or_init(|| self.store.counted_ranks())
@@ -283,8 +296,7 @@ impl Graph<'_> {
 
     /// A process that does not wait where others do, with what it does.
     pub(crate) fn elsewhere_doing(&self, who: &str, conn: ConnId, run: Option<&TrackedRun>) -> String {
-        let seen = self.waits_for(conn, run).unwrap_or_else(|| self.without_wait(conn, run));
-        format!("{who} ({})", seen.says(self.now))
+        format!("{who} ({})", self.doing(conn, run).says(self.now))
     }
 
     /// `, rank 0 of `weights/0``: the group beside that of all ranks that a client is in, for people.

@@ -111,22 +111,14 @@ impl Graph<'_> {
         if is_untold { Sighting { waits: None, ..seen } } else { seen }
     }
 
-    /// A process that is there, if it waits here.
-    pub(crate) fn waits_for(&self, conn: ConnId, run: Option<&TrackedRun>) -> Option<Sighting> {
-        let key = self.wait_of(conn, run)?.view.missing.first()?;
-        Some(Sighting::connected(None, Waits::ForKey(ShownKey(key).to_string())))
-    }
-
-    /// A process that is there, whether it waits here or not.
-    pub(crate) fn present(&self, conn: ConnId, run: &TrackedRun) -> Sighting {
-        self.waits_for(conn, Some(run)).unwrap_or_else(|| self.idle(conn))
-    }
-
-    /// What a process does of which no wait is known.
-    pub(crate) fn without_wait(&self, conn: ConnId, run: Option<&TrackedRun>) -> Sighting {
+    /// What a process does that has this connection.
+    pub(crate) fn doing(&self, conn: ConnId, run: Option<&TrackedRun>) -> Sighting {
         let client = self.store.clients.get(&conn);
         if let Some(away) = self.away_from(client.map(|client| client.peer)) {
             return away;
+        }
+        if let Some(key) = self.wait_of(conn, run).and_then(|wait| wait.view.missing.first()) {
+            return Sighting::connected(None, Waits::ForKey(ShownKey(key).to_string()));
         }
         let Some(client) = client else { return self.idle(conn) };
         let is_back = self.links.back_for(client.peer, self.now).is_some_and(|since| since < UNTOLD);
@@ -278,21 +270,19 @@ impl Graph<'_> {
             let candidates = if is_gone { Names::default() } else { self.may_be_ranks(run, meeting) };
             return seen.or_one_of(candidates);
         };
-        let present = || self.present(before.conn, run);
+        let seen = self.doing(before.conn, Some(run));
         if before.withdrawn {
             let replaced = run.world.replaced(meeting).into_iter();
             let replaced = Names::of(replaced.map(|rank| run.rank_label_in(meeting, rank)));
-            return present().but(But::Dropped { replaced });
+            return seen.but(But::Dropped { replaced });
         }
-        let seen = self.away_from(Some(before.peer)).unwrap_or_else(present);
         // It met with the processes of before, of which another now has the place of at least one.
         if meeting.replaced.is_empty() { seen } else { seen.but(But::MetBefore) }
     }
 
     /// A rank that has met with others than those who wait for it now.
     fn met_elsewhere(&self, run: &TrackedRun, met: &RankInfo) -> Sighting {
-        let there = || self.away_from(Some(met.peer)).unwrap_or_else(|| self.present(met.conn, run));
-        met.gone_as().unwrap_or_else(there).but(But::MetBefore)
+        met.gone_as().unwrap_or_else(|| self.doing(met.conn, Some(run))).but(But::MetBefore)
     }
 
     /// All ranks of which nobody is there, but for the one that others wait for: those that have ended, and

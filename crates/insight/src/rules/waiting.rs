@@ -185,7 +185,7 @@ impl Graph<'_> {
         let is_barrier = matches!(&group.root, Root::At { asked, .. } if asked.what == BARRIER);
         let are_unknown = !run.has_agents() && there.iter().all(|it| self.member(it).is_none());
         let (ended, others) = if are_unknown {
-            self.outside(there.iter().copied(), *since, &[], &published, |_| true)
+            self.outside(there.iter().copied(), *since, &published, |_| true)
         } else {
             (self.ended_ranks(run, meeting), self.not_among(run, meeting, there.iter().copied()))
         };

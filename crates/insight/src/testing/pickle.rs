@@ -26,9 +26,8 @@ pub struct StateModel {
     complete: bool,
     closed: bool,
     deadline: bool,
-    participants: Vec<Member>,
-    wait_list: Vec<Member>,
-    redundant: Vec<Member>,
+    /// The participants, the wait list, and who is redundant.
+    lists: [Vec<Member>; 3],
     exists: bool,
     first_rank: u32,
 }
@@ -41,35 +40,26 @@ impl StateModel {
         self.exists = true;
         let stamp = now.0.as_micros() as u32;
         let me = Member { conn, host: host.to_owned(), pid, stamp, rank: 0 };
-        for list in [&mut self.participants, &mut self.wait_list, &mut self.redundant] {
-            list.iter_mut().filter(|it| it.node() == me.node()).for_each(|member| member.stamp = stamp);
-        }
+        let its_own = self.lists.iter_mut().flatten().filter(|it| it.node() == me.node());
+        its_own.for_each(|member| member.stamp = stamp);
         for word in words.split_whitespace() {
+            if let Some(list) = ["join", "wait", "redundant", "leave"].iter().position(|it| *it == word) {
+                self.retain(|member| member.node() != me.node());
+                self.lists.get_mut(list).into_iter().for_each(|list| list.push(me.clone()));
+                continue;
+            }
             match word {
-                "join" => {
-                    self.remove(&me);
-                    self.participants.push(me.clone());
-                }
-                "wait" => {
-                    self.remove(&me);
-                    self.wait_list.push(me.clone());
-                }
-                "redundant" => {
-                    self.remove(&me);
-                    self.redundant.push(me.clone());
-                }
-                "leave" => self.remove(&me),
                 "deadline" => self.deadline = true,
                 "complete" => {
                     (self.complete, self.deadline) = (true, false);
-                    self.participants.sort_by(|a, b| (&a.host, a.pid).cmp(&(&b.host, b.pid)));
-                    (0..).zip(&mut self.participants).for_each(|(rank, member)| member.rank = rank);
+                    self.lists[0].sort_by(|a, b| (&a.host, a.pid).cmp(&(&b.host, b.pid)));
+                    (0..).zip(&mut self.lists[0]).for_each(|(rank, member)| member.rank = rank);
                 }
                 "patient" => self.deadline = false,
                 "next" => {
                     self.round += 1;
                     (self.complete, self.deadline) = (false, false);
-                    self.participants.clear();
+                    self.lists[0].clear();
                 }
                 "close" => self.closed = true,
                 rank if rank.starts_with("rank:") => {
@@ -83,14 +73,8 @@ impl StateModel {
         }
     }
 
-    fn remove(&mut self, node: &Member) {
-        self.retain(|member| member.node() != node.node());
-    }
-
     fn retain(&mut self, stays: impl Fn(&Member) -> bool) {
-        for list in [&mut self.participants, &mut self.wait_list, &mut self.redundant] {
-            list.retain(&stays);
-        }
+        self.lists.iter_mut().for_each(|list| list.retain(&stays));
     }
 
     /// The value in the store.
@@ -100,16 +84,15 @@ impl StateModel {
         }
         let all = |members: &[Member]| members.iter().map(Member::node).collect();
         let rank = |member: &Member| if self.complete { self.first_rank + member.rank } else { 0 };
-        let everyone = self.participants.iter().chain(&self.wait_list).chain(&self.redundant);
         let state = RendezvousState {
             round: self.round.into(),
             complete: self.complete,
             closed: self.closed,
             deadline: self.deadline.then(|| at(0)),
-            participants: self.participants.iter().map(|it| (it.node(), rank(it))).collect(),
-            wait_list: all(&self.wait_list),
-            redundancy_list: all(&self.redundant),
-            last_heartbeats: everyone.map(|it| (it.node(), at(it.stamp))).collect(),
+            participants: self.lists[0].iter().map(|it| (it.node(), rank(it))).collect(),
+            wait_list: all(&self.lists[1]),
+            redundancy_list: all(&self.lists[2]),
+            last_heartbeats: self.lists.iter().flatten().map(|it| (it.node(), at(it.stamp))).collect(),
         };
         encode(&state).into_bytes()
     }
@@ -189,18 +172,7 @@ fn node(node: &Node) -> Vec<u8> {
 fn moment(UtcMicros(at): UtcMicros) -> Vec<u8> {
     let of_day = at - MIDNIGHT;
     let (secs, micros) = (of_day / 1_000_000, (of_day % 1_000_000) as u32);
-    let micros = micros.to_be_bytes();
-    let bytes = [
-        0x07,
-        0xea,
-        11,
-        21,
-        (secs / 3600 % 24) as u8,
-        (secs / 60 % 60) as u8,
-        (secs % 60) as u8,
-        micros[1],
-        micros[2],
-        micros[3],
-    ];
-    [name("datetime", "datetime"), b"C\x0a".to_vec(), bytes.to_vec(), b"\x85R".to_vec()].concat()
+    let time = [secs / 3600 % 24, secs / 60 % 60, secs % 60].map(|it| it as u8);
+    let bytes = [&[0x07, 0xea, 11, 21], &time[..], &micros.to_be_bytes()[1..]].concat();
+    [name("datetime", "datetime"), b"C\x0a".to_vec(), bytes, b"\x85R".to_vec()].concat()
 }

@@ -60,7 +60,7 @@ says process 802 at 10.0.0.2 has waited | for `once`, which was there: process 8
 = ranks wait again and again for a key of the program
 rank 0..3 of 3; pass 40
 6x wait 0 shard; wait 1 /default_pg/shard; pass 0.8; cancel 0,1; pass 0.2
-says rank 0 on host0 has waited | for `shard`, which nobody has written; not there: rank 1 on host1
+says rank 0 on host0 has waited | for `shard`, which nobody has written; not there: rank 2 on host2
 says rank 1 on host1 has waited | for `/default_pg/shard`
 nowhere gave up
 = a group of vLLM waits for a message
@@ -74,7 +74,7 @@ add 1 arrived
 30x ask 1 /done; get 2 arrived; pass 0.2
 says process 801 at 10.0.0.1 has asked | for `/done` again and again | nobody has written
 says 802 at 10.0.0.2 has asked | which is 1 | 803 at 10.0.0.3 (connected, waits for nothing
-says not there: process 801 at 10.0.0.1 (connected, waits for `/done`)
+says ) and process 801 at 10.0.0.1 (connected, waits for `/done`)
 = what a program looked for comes, it reads something else, and another looks only once
 come 1 801; come 2 802; add 2 arrived; ask 2 /other
 20x ask 1 /done; get 1 arrived; pass 0.1
@@ -101,6 +101,17 @@ says 802 at 10.0.0.2 has asked for `lock` again and again | they take back; gone
 come 1 801; come 2 802; set 1 state writing; leave 1; pass 1
 12x get 2 state; pass 0.5
 says 802 at 10.0.0.2 has asked for `state` again and again | which has not changed; gone: process 801
+= who waited once and gave up does not ask again and again with another
+come 1 801; come 2 802; wait 1 go; pass 0.7; cancel 1
+30x ask 2 go; pass 0.2
+says process 802 at 10.0.0.2 has asked | not there: process 801
+= what is waited for in slices is there and nobody waits any more
+come 1 801; come 2 802
+3x wait 1 go; pass 0.7; cancel 1
+wait 1 go; pass 0.2; set 2 go; pass 4; quiet
+= a program waits for what was there before the store was reset
+come 1 801; set 1 go; pass 1; reset; wait 1 go; pass 6
+says `go`, which does not exist; an operator reset
 = members of a group below a prefix of their own are prepared for different sizes and nobody waits
 for 1..5: come % 800+%
 set 1 /dp/0/0 gloo; set 2 /dp/0/1 gloo; set 3 /dp/0/2 gloo3; pass 6

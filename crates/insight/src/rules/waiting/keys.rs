@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use crate::facts::{Client, Meeting, Passed, Poll, Published, RunKey, TrackedRun, Waiting, process};
 use crate::identity::processes::Graph;
 use crate::reason::{
-    Code, Finding, Hold, Names, Presence, RESET, SAME_GROUPS, SLIP, Sighting, Waits, all, are, has,
-    have_waited, if_some,
+    Code, Finding, Hold, Names, Presence, RESET, SAME_GROUPS, SLIP, Sighting, all, are, has, have_waited,
+    if_some,
 };
 use crate::rules::waiting::{NOT_REACHED, in_group};
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp, count};
@@ -69,9 +69,8 @@ impl Graph<'_> {
     pub(crate) fn of_unknown_keys(&self) -> Vec<(Option<RunKey>, Finding)> {
         const MOST: usize = 64;
         let is_message = |key: &[u8]| matches!(classify(key), Some(KeyPattern::Message));
-        let again: Vec<Waiting> = self.store.asked_again(self.now).map(|(.., wait)| wait).collect();
         let mut by_key: BTreeMap<&[u8], Vec<(ConnId, &Waiting)>> = BTreeMap::new();
-        for wait in self.store.waits.values().chain(&again) {
+        for wait in self.store.waits.values().chain(self.asked()) {
             let Some(key) = wait.view.missing.first() else { continue };
             let is_known = self.own_member(wait).is_some() || Poll::is_promised(key);
             if is_known || is_asked_for(key) || is_message(key) {
@@ -87,7 +86,7 @@ impl Graph<'_> {
                 by_run.entry(run.filter(|_| published_by(key).is_none())).or_default().push((waiter, wait));
             }
             let found_here = by_run.into_iter().filter_map(|(run, members)| {
-                Some((run.cloned(), self.unknown_key(key, run, members, &waits, &again)?))
+                Some((run.cloned(), self.unknown_key(key, run, members, &waits)?))
             });
             found.extend(found_here);
             if found.len() >= MOST {
@@ -136,7 +135,6 @@ impl Graph<'_> {
         run: Option<&RunKey>,
         mut members: Vec<(ConnId, &Waiting)>,
         waits: &[(ConnId, &Waiting)],
-        again: &[Waiting],
     ) -> Option<Finding> {
         let rank = |conn: &ConnId| self.store.clients.get(conn).and_then(|client| client.rank);
         members.sort_by_key(|(conn, wait)| (rank(conn), *conn, wait.since));
@@ -178,13 +176,13 @@ impl Graph<'_> {
         let (ended, others) = match of_run {
             Some((run, meeting)) if all_waits().all(|wait| self.member(wait).is_some()) => {
                 if !run.world.is_unnamed() && !self.store.is_large() {
-                    (_, strangers) = self.outside(all_waits(), since, again, [], |it| !it.is_member());
+                    (_, strangers) = self.outside(all_waits(), since, [], |it| !it.is_member());
                 }
                 (self.ended_ranks(run, meeting), self.others(run, meeting, &there))
             }
             Some((run, meeting)) => (self.ended_ranks(run, meeting), Names::default()),
             None if group.is_none() && (self.has_job() || Poll::is_promised(key)) => Default::default(),
-            None => self.outside(all_waits(), since, again, sizes.values().flatten(), |_| true),
+            None => self.outside(all_waits(), since, sizes.values().flatten(), |_| true),
         };
         let publisher = published_by(key);
         let most = sizes.keys().next_back();
@@ -253,7 +251,7 @@ impl Graph<'_> {
             let is_slip = matches!(similar, Some(Similar::Slip(_))) && gone.is_none();
             reason.when(is_slip, |reason| reason.look_at(SLIP)).then(&if_some(similar, beside))
         };
-        let reason = reason.held(&who).ended(&ended).others(&others).then(&self.all_wait(again));
+        let reason = reason.held(&who).ended(&ended).others(&others).then(&self.all_wait());
         let reason = reason.may_be("connected, and told no rank here", strangers);
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
         Some(Finding::new(reason, about, since).seen(waits))
@@ -265,7 +263,6 @@ impl Graph<'_> {
         &self,
         waits: impl Iterator<Item = &'c Waiting>,
         since: Timestamp,
-        again: &[Waiting],
         published: impl IntoIterator<Item = &'c ConnId>,
         which: impl Fn(&Client) -> bool,
     ) -> (Names, Names) {
@@ -278,29 +275,24 @@ impl Graph<'_> {
         let others = self.everybody().iter().filter(|(conn, (_, known))| {
             clients.get(conn).is_some_and(is_other) && clients.get(known).is_some_and(&which)
         });
-        let others: BTreeMap<&str, ConnId> = others.map(|(_, (who, known))| (who.as_str(), *known)).collect();
+        // Who waits for nothing comes first: it is rather the cause.
+        let others = others.map(|(_, (who, known))| ((self.wait_of(*known, None).is_some(), who), *known));
+        let others: BTreeMap<(bool, &String), ConnId> = others.collect();
         let ended = self.passed_since(since).map(|Passed { closed, .. }| {
             format!("{} ({})", closed.who, Sighting::at(Presence::Closed, closed.at).says(self.now))
         });
-        let asks_again = |conn| {
-            let wait = again.iter().find(|wait| wait.view.conn == conn)?;
-            Some(Sighting::connected(None, Waits::ForKey(ShownKey(wait.view.missing.first()?).to_string())))
-        };
-        let others = Names::of_some(others, |(who, conn)| {
+        let others = Names::of_some(others, |((_, who), conn)| {
             let who = format!("{who}{}", if_some(clients.get(&conn), Self::group_of));
-            match asks_again(conn) {
-                Some(seen) => format!("{who} ({})", seen.says(self.now)),
-                None => self.elsewhere_doing(&who, conn, None),
-            }
+            self.elsewhere_doing(&who, conn, None)
         });
         (Names::of(ended), others)
     }
 
     /// `; all 3 processes that are connected wait`: none of them writes what they wait for. Agents write
     /// nothing for programs.
-    fn all_wait(&self, again: &[Waiting]) -> String {
+    fn all_wait(&self) -> String {
         let everybody = self.everybody();
-        let waits = self.store.waits.values().chain(again);
+        let waits = self.store.waits.values().chain(self.asked());
         let waiting = waits.filter_map(|wait| everybody.get(&wait.view.conn).map(|(_, known)| *known));
         let waiting: HashSet<ConnId> = waiting.collect();
         let is_agent =
@@ -319,7 +311,9 @@ impl Graph<'_> {
     /// Why the key that a program waits for is not there, and what to look at.
     fn absence(&self, wait: &Waiting, run: Option<&TrackedRun>) -> (String, &'static str) {
         // It may have been there before.
-        let reset = self.store.reset.filter(|at| run.is_some_and(|run| run.first_seen <= *at));
+        let client = || self.store.clients.get(&wait.view.conn).map(|client| client.since);
+        let since = run.map(|run| run.first_seen).or_else(client);
+        let reset = self.store.reset.filter(|at| since.is_some_and(|since| since <= *at));
         let did = |conn: ConnId, what: &str, at: Timestamp| {
             let who = self.everybody().get(&conn).map_or("a client", |(who, _)| who.as_str());
             format!("which was there: {who} {what} {} ago", Elapsed(self.now.since(at)))

@@ -118,14 +118,12 @@ impl Graph<'_> {
                 (Some(key), asked) => {
                     let next = wanted(key);
                     if let (ExpectedWriter::Unknown, Some(asked)) = (&next.writer, asked) {
-                        let away = self.away_from(self.store.clients.get(&at).map(|client| client.peer));
-                        let seen = away.or_else(|| self.waits_for(at, run));
-                        return root(asked, seen.unwrap_or_else(|| Presence::Unknown.into()));
+                        return root(asked, self.doing(at, run));
                     }
                     (next, key)
                 }
                 // A process for which others wait, and which waits for nothing.
-                (None, Some(asked)) => return root(asked, self.without_wait(at, run)),
+                (None, Some(asked)) => return root(asked, self.doing(at, run)),
                 (None, None) => return root(wanted(b""), Presence::Unknown.into()),
             };
             if let Some(from) = path.iter().position(|&member| member == at) {

@@ -11,8 +11,7 @@ use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 /// Ranks that ended before all had met, and wait to be reported.
 const MOST_LOST: usize = 131_072;
 
-/// Who held a rank before, until the address was dropped, or another process published it: the last one, and
-/// those before it that are there.
+/// Who held a rank before, until its address was dropped or published by another: the last of them first.
 pub(crate) type Former = BTreeMap<u32, Vec<RankInfo>>;
 
 /// One meeting, with what is known of those that it follows.
@@ -98,8 +97,8 @@ impl Meeting {
         self.before = self.before.filter(|_| former.iter().all(is_new));
         if self.before.is_none() {
             // It is theirs again if the second ends before all have met.
-            former.retain(|first| first.is_live() && is_new(first));
-            former.iter_mut().for_each(|first| first.withdrawn = true);
+            let others = former.into_iter().filter(|first| first.is_live() && is_new(first));
+            former = others.map(|first| RankInfo { withdrawn: true, ..first }).collect();
         }
         let first = self.ranks.remove(&rank).filter(|first| first.is_live() && is_new(first));
         former.splice(0..0, first.map(|first| RankInfo { withdrawn: true, ..first }));
