@@ -56,7 +56,7 @@ pub(crate) fn lost(run: &TrackedRun, plan: &Plan) -> u32 {
     let lost = count(gate_of(run, plan).map_or_else(|| run.lost().count(), |_| plan.gone.len()));
     // Who leaves a closed run takes itself out of it.
     let has_ended = run.state == RunState::Closed && run.native.is_none() && run.joined() == 0;
-    let others = run.round.group.filter(|_| has_ended).unwrap_or_default();
+    let others = if has_ended { run.round.group.unwrap_or(run.round.most_joined) } else { 0 };
     lost.max(others.saturating_sub(count(run.round.exit.len())))
 }
 

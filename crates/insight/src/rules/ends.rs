@@ -80,7 +80,7 @@ pub(crate) fn turned_away(run: &TrackedRun, came: Vec<Evidence>) -> Option<Findi
     let was = if finished { "finished and was closed" } else { "was closed" };
     let by = if_some(by, |by| format!(" by {by}"));
     let reason = Code::JoinRefused
-        .says(format!("{newcomers} cannot join: the run {was}{by} {closed_for} ago"))
+        .says(format!("{newcomers} cannot join: the run {was}{by} {closed_for} before"))
         .severe(Severity::Error)
         .look_at(CLOSED)
         .held(&newcomers);

@@ -177,7 +177,8 @@ nowhere 9001
 rank 0,1 of 2 at 10.0.0.1; met 0,1 2; come 5 805; wait 5 /quorum
 30x ask 0 /joined; pass 0.2
 says process 805 at 10.0.0.5 has waited | for `/quorum`, which nobody has written
-says rank 0 on host0 has asked for `/joined` | rank 1 on host1 | no rank here: process 805 at 10.0.0.5
+says rank 0 on host0 has asked for `/joined` | rank 1 on host1 | connected, and told no rank here: process 805
+leave 5; wait 1 /quorum; pass 6; says rank 1 on host1 has waited | gone, and told no rank here: process 805
 = a probe looks at a job that trains
 rank 0,1 of 2 at 10.0.0.1; met 0,1 2; pass 5; probe 90; pass 1; leave 90; pass 6; quiet
 nowhere 9001

@@ -51,6 +51,9 @@ said waiting_at_barrier waiting_for_key; silent; come 9 909; wait 9 Token; pass 
 worker 0..4; pass 1; set 0 ID nccl; get 1..4 ID; pass 10
 wait 3 pg/cuda//1:3; wait 2 pg/cuda//0:2; pass 6
 says waiting for rank 0 (process 2000 at 10.0.0.0): connected | for the NCCL id to send and receive
+= the id of two ranks that are known is that of the lower one
+rank 0..4 of 4; met 0..4 4; pass 5; wait 1 pg/cuda//0:1; wait 2 pg/cuda//1:2; wait 3 pg/cuda//2:3; pass 6
+said waiting; says waiting for rank 0 on host0: connected | 3 processes wait
 ",
     );
 }

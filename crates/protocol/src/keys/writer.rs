@@ -89,7 +89,7 @@ pub fn wanted(key: &[u8]) -> Wanted {
                 let of = match (address.sub_group, address.member) {
                     (None, root) => format!("root {root} of all ranks"),
                     (Some(name), 0) => match pair(name) {
-                        Some(("0", _)) => {
+                        Some((0, _)) => {
                             let what = "the NCCL id to send and receive";
                             return Wanted { writer: ExpectedWriter::NcclRankZero, what, ..none };
                         }
@@ -156,8 +156,14 @@ fn group_name(name: &[u8]) -> String {
 }
 
 /// Two ranks that send and receive have a group of their own with NCCL, whose id the lower one makes.
-fn pair(name: &[u8]) -> Option<(&str, &str)> {
-    std::str::from_utf8(name).ok()?.split_once(':')
+fn pair(name: &[u8]) -> Option<(u32, u32)> {
+    let (low, high) = std::str::from_utf8(name).ok()?.split_once(':')?;
+    Some((low.parse().ok()?, high.parse().ok()?))
+}
+
+/// The rank that makes this id, if it is that of two ranks that send and receive.
+pub fn lower_of_pair(key: &[u8]) -> Option<u32> {
+    pair(address_of(key)?.sub_group?).map(|(low, _)| low)
 }
 
 /// The barrier of `torch.distributed` that this key belongs to: `store_based_barrier_key:NAME`, and more.

@@ -172,11 +172,11 @@ impl Graph<'_> {
         let sizes =
             group.and_then(|(group, ..)| self.published().get(group)).map(by_size).unwrap_or_default();
         let all_waits = || waits.iter().map(|(_, wait)| *wait);
-        let mut strangers = Names::default();
+        let mut strangers = (Names::default(), Names::default());
         let (ended, others) = match of_run {
             Some((run, meeting)) if all_waits().all(|wait| self.member(wait).is_some()) => {
                 if !run.world.is_unnamed() && !self.store.is_large() {
-                    (_, strangers) = self.outside(all_waits(), since, [], |it| !it.is_member());
+                    strangers = self.outside(all_waits(), since, [], |it| !it.is_member());
                 }
                 (self.ended_ranks(run, meeting), self.others(run, meeting, &there))
             }
@@ -252,7 +252,8 @@ impl Graph<'_> {
             reason.when(is_slip, |reason| reason.look_at(SLIP)).then(&if_some(similar, beside))
         };
         let reason = reason.held(&who).ended(&ended).others(&others).then(&self.all_wait());
-        let reason = reason.may_be("connected, and told no rank here", strangers);
+        let reason = reason.and("gone, and told no rank here", &strangers.0);
+        let reason = reason.may_be("connected, and told no rank here", strangers.1);
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
         Some(Finding::new(reason, about, since).seen(waits))
     }

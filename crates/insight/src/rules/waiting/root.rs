@@ -6,7 +6,7 @@ use crate::identity::sighting::Found;
 use crate::reason::{But, Names, Presence, Sighting};
 use crate::rules::ends::at_exit;
 use rallypoint_protocol::ids::ConnId;
-use rallypoint_protocol::keys::{BARRIER, ExpectedWriter, Wanted, wanted};
+use rallypoint_protocol::keys::{BARRIER, ExpectedWriter, Wanted, lower_of_pair, wanted};
 use rallypoint_store::Counted;
 
 /// One wait, followed to its root.
@@ -106,7 +106,6 @@ impl Graph<'_> {
         let mut at = start;
         // What the one before in the chain waits for, once that is a known process.
         let mut asked: Option<Wanted> = None;
-        let dropped = |conn| self.idle(conn).but(But::Dropped { replaced: Names::default() });
         loop {
             let wait = self.wait_of(at, run);
             if let Some(counted) = wait.and_then(|wait| wait.view.counted) {
@@ -114,18 +113,19 @@ impl Graph<'_> {
             }
             let missing = wait.and_then(|wait| wait.view.missing.first());
             let root = |asked, seen: Sighting| Root::At { asked, seen: Box::new(seen) };
-            let (next, key) = match (missing, asked) {
-                (Some(key), asked) => {
-                    let next = wanted(key);
-                    if let (ExpectedWriter::Unknown, Some(asked)) = (&next.writer, asked) {
-                        return root(asked, self.doing(at, run));
-                    }
-                    (next, key)
-                }
-                // A process for which others wait, and which waits for nothing.
-                (None, Some(asked)) => return root(asked, self.doing(at, run)),
-                (None, None) => return root(wanted(b""), Presence::Unknown.into()),
+            // A process for which others wait: it waits for nothing, or for what any may write.
+            let goes_on = |key: &&Box<[u8]>| asked.is_none() || wanted(key).writer != ExpectedWriter::Unknown;
+            let Some(key) = missing.filter(goes_on) else {
+                let seen = if asked.is_some() { self.doing(at, run) } else { Presence::Unknown.into() };
+                return root(asked.unwrap_or_else(|| wanted(b"")), seen);
             };
+            let mut next = wanted(key);
+            let is_known =
+                |run: &TrackedRun, rank| run.world.holder(self.meeting(start, run), rank).is_some();
+            let low = lower_of_pair(key).filter(|low| run.is_some_and(|run| is_known(run, *low)));
+            if let Some(low) = low {
+                (next.writer, next.what) = (ExpectedWriter::Rank(low), "the NCCL id to send and receive");
+            }
             if let Some(from) = path.iter().position(|&member| member == at) {
                 return self.cycle(&path[from..], run);
             }
@@ -151,9 +151,8 @@ impl Graph<'_> {
                     return root(next, seen.unwrap_or_else(|| Presence::Unknown.into()));
                 }
                 Some(Found::Gone(gone)) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
-                    let node = run.and_then(|run| run.node_to_write(&next));
-                    let is_cut_off = node.is_some_and(|node| node.is_cut_off);
-                    return root(next, Sighting::at(Presence::gone(is_cut_off), gone));
+                    let cut_off = run.and_then(|it| it.node_to_write(&next)).is_some_and(|it| it.is_cut_off);
+                    return root(next, Sighting::at(Presence::gone(cut_off), gone));
                 }
                 Some(Found::There(conn))
                     if run.is_some_and(|run| {
@@ -161,7 +160,7 @@ impl Graph<'_> {
                             || next.is_role && run.is_heir(conn)
                     }) =>
                 {
-                    return root(next, dropped(conn));
+                    return root(next, self.idle(conn).but(But::Dropped { replaced: Names::default() }));
                 }
                 Some(Found::There(conn)) => {
                     if let Some(but) = run.and_then(|run| self.made_otherwise(run, start, key)) {
