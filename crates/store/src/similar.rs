@@ -5,14 +5,15 @@
 use std::collections::BTreeSet;
 
 use super::Store;
-use rallypoint_protocol::keys::is_of_program;
+use rallypoint_protocol::keys::{KeyPattern, classify};
 
 /// A key that is there, and tells something of one that is not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Similar {
     /// It differs by one slip, or by the prefix of a group.
     Slip(Box<[u8]>),
-    /// The first few of those that differ in the last part of their paths only.
+    /// The first few of those that differ in one part of their paths only, in the last one rather than in
+    /// another.
     Beside(Vec<Box<[u8]>>),
 }
 
@@ -20,37 +21,45 @@ impl Store {
     /// A key that is there and is similar to `key`. Looks at no more names than `looks` allows.
     pub(super) fn similar_to(&self, key: &[u8], looks: &mut usize) -> Option<Similar> {
         const FEW: usize = 3;
-        let (most, folder) = (*looks, folder_of(key));
-        let mut beside: BTreeSet<&[u8]> = BTreeSet::new();
+        let most = *looks;
+        let mut beside: BTreeSet<(bool, &[u8])> = BTreeSet::new();
         for (_, slot) in self.keys.iter().take(most) {
             *looks = looks.saturating_sub(1);
             let other = slot.key();
             if slot.is_present() && is_similar(key, other) {
                 return Some(Similar::Slip(other.into()));
             }
-            if folder.is_some_and(|folder| is_in(folder, other)) && slot.is_present() {
-                beside.insert(other);
+            if slot.is_present()
+                && let Some(is_last) = is_beside(key, other)
+            {
+                beside.insert((!is_last, other));
                 if beside.len() > FEW {
                     beside.pop_last();
                 }
             }
         }
-        (!beside.is_empty()).then(|| Similar::Beside(beside.into_iter().map(Box::from).collect()))
+        (!beside.is_empty()).then(|| Similar::Beside(beside.into_iter().map(|(_, key)| key.into()).collect()))
     }
 }
 
-/// The path above a program's key, up to the last `/`, if it has one below the prefix of a process group.
-fn folder_of(key: &[u8]) -> Option<&[u8]> {
-    let end = key.iter().rposition(|&byte| byte == b'/')?;
-    let folder = key.get(..=end)?;
-    let own = folder.windows(2).rposition(|two| two == b"//").map_or(0, |at| at.saturating_add(2));
-    folder.get(own..)?.iter().any(u8::is_ascii_alphanumeric).then_some(folder)
-}
-
-/// Whether a program's key is directly in this folder.
-fn is_in(folder: &[u8], key: &[u8]) -> bool {
-    let rest = key.strip_prefix(folder);
-    rest.is_some_and(|rest| !rest.contains(&b'/')) && is_of_program(key)
+/// Whether two keys of a program differ in one part of their paths only: whether that is the last one. What
+/// they share is more than the prefix of a process group.
+fn is_beside(key: &[u8], other: &[u8]) -> Option<bool> {
+    let own = |key: &[u8]| key.windows(2).rposition(|two| two == b"//").map_or(0, |at| at.saturating_add(2));
+    let ((prefix, key), (other_prefix, rest)) = (key.split_at(own(key)), other.split_at(own(other)));
+    let parts = |key| <[u8]>::split(key, |&byte| byte == b'/');
+    if prefix != other_prefix || parts(key).count() != parts(rest).count() {
+        return None;
+    }
+    let has_name = |part: &[u8]| part.iter().any(u8::is_ascii_alphanumeric);
+    let (mut shares, mut differ, mut is_last) = (false, 0_u8, false);
+    for (one, two) in parts(key).zip(parts(rest)) {
+        is_last = one != two;
+        shares |= !is_last && has_name(one);
+        differ = differ.saturating_add(is_last.into());
+    }
+    let is_of_program = || matches!(classify(other), None | Some(KeyPattern::Unknown | KeyPattern::Message));
+    (shares && differ == 1 && is_of_program()).then_some(is_last)
 }
 
 fn is_similar(a: &[u8], b: &[u8]) -> bool {
@@ -131,22 +140,22 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_beside_those_of_its_folder() {
+    fn a_key_is_beside_those_that_differ_in_one_part() {
         let beside = [
-            ("/task/1/done", "/task/1/doing", true),
-            ("/default_pg/0//ckpt/100/rank2/done", "/default_pg/0//ckpt/100/rank2/error", true),
-            ("/task/1/done", "/task/2/doing", false),
-            ("/task/1/done", "/task/1/sub/doing", false),
-            ("/default_pg/0//done", "/default_pg/0//doing", false),
-            ("/done", "/doing", false),
+            ("/task/1/done", "/task/1/doing", Some(true)),
+            ("/default_pg/0//ckpt/100/rank2/done", "/default_pg/0//ckpt/100/rank2/error", Some(true)),
+            ("/broadcast_from/2/0", "/broadcast_from/1/0", Some(false)),
+            ("/pg/0/gather/1", "/pg/0/barrier/1", Some(false)),
+            ("job_a/ready", "job_b/ready", Some(false)),
+            ("/task/1/done", "/task/2/doing", None),
+            ("/task/1/done", "/task/1/sub/doing", None),
+            ("/task/1/done", "/task/1/done", None),
+            ("/default_pg/0//done", "/default_pg/0//doing", None),
+            ("/default_pg/0//step/1", "/default_pg/1//step/1", None),
+            ("/done", "/doing", None),
         ];
         for (key, other, expected) in beside {
-            let folder = folder_of(key.as_bytes());
-            assert_eq!(
-                folder.is_some_and(|folder| is_in(folder, other.as_bytes())),
-                expected,
-                "{key} {other}"
-            );
+            assert_eq!(is_beside(key.as_bytes(), other.as_bytes()), expected, "{key} {other}");
         }
     }
 
