@@ -254,7 +254,8 @@ impl Graph<'_> {
         let before = run.world.holder(meeting, rank);
         let Some(before) = before.filter(|before| before.gone.is_none()) else {
             if let (None, Some(met)) = (before, run.world.met_elsewhere(meeting, rank)) {
-                return self.met_elsewhere(run, met);
+                let seen = met.gone_as().unwrap_or_else(|| self.doing(met.conn, Some(run)));
+                return seen.but(But::MetBefore);
             }
             let gone = before.and_then(RankInfo::gone_as);
             let of_host = || self.fate_of_node(run, rank).or_else(|| self.announced_rank(run, meeting, rank));
@@ -278,11 +279,6 @@ impl Graph<'_> {
         }
         // It met with the processes of before, of which another now has the place of at least one.
         if meeting.replaced.is_empty() { seen } else { seen.but(But::MetBefore) }
-    }
-
-    /// A rank that has met with others than those who wait for it now.
-    fn met_elsewhere(&self, run: &TrackedRun, met: &RankInfo) -> Sighting {
-        met.gone_as().unwrap_or_else(|| self.doing(met.conn, Some(run))).but(But::MetBefore)
     }
 
     /// All ranks of which nobody is there, but for the one that others wait for: those that have ended, and

@@ -26,9 +26,12 @@ pub(crate) const CLOSED: &str = "nothing, if the job is done; else start all nod
 pub(crate) const SAME_GROUPS: &str = "let all make the same groups, as many, in the same order, below the \
                                       same prefix, with one world size, and each with a rank of its own; a \
                                       second job needs its own store, or its own prefix";
-/// `3 processes have waited up to`: the time is that of the first, and the others may have come later.
-pub(crate) fn clients(n: usize) -> String {
-    format!("{} {}", counted(n, "process", "processes"), have_waited(n))
+/// `3 processes have waited up to`: the time is that of the first. One is named.
+pub(crate) fn clients(who: &Names) -> String {
+    match who.count() {
+        1 => format!("{who} has waited"),
+        n => format!("{} {}", counted(n, "process", "processes"), have_waited(n)),
+    }
 }
 
 pub(crate) const fn have_waited(n: usize) -> &'static str {

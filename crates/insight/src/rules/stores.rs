@@ -71,7 +71,8 @@ impl Graph<'_> {
         let found = by_run.into_iter().filter_map(|(id, waits)| {
             let since = waits.iter().map(|wait| wait.since).min()?;
             let run_id = id.to_string();
-            let (waiting, waited) = (clients(waits.len()), Elapsed(self.now.since(since)));
+            let who = Names::of_some(&waits, |wait| self.who(wait.view.conn));
+            let (waiting, waited) = (clients(&who), Elapsed(self.now.since(since)));
             let reason = Code::StoreReset
                 .says(format!(
                     "{waiting} {waited} for the rendezvous state of run {run_id}, which was dropped: an \
@@ -83,7 +84,7 @@ impl Graph<'_> {
                     "a node that joins writes it again, and the others join it; if none is to come, restart \
                      all agents of the job together",
                 )
-                .held(&Names::of_some(&waits, |wait| self.who(wait.view.conn)));
+                .held(&who);
             let evidence = waits.iter().take(WAITS_SHOWN).map(|wait| self.evidence(wait.view.conn, wait));
             let key = Some(self.store.key_of(&id)).filter(|key| self.runs.contains_key(key));
             Some((key, Finding::new(reason, run_id, since).seen(evidence)))

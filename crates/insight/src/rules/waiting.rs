@@ -36,7 +36,7 @@ const AGAIN: &str = "all ranks have to leave their group (destroy_process_group)
 /// Waits at a store-based barrier, or in a sub-group.
 pub(crate) fn in_group(what: &str, who: &Names, waited: Elapsed, ended: &Names, others: &Names) -> Reason {
     Code::Waiting
-        .says(format!("{} {waited} for {what}", clients(who.count())))
+        .says(format!("{} {waited} for {what}", clients(who)))
         .look_at(NOT_REACHED)
         .held(who)
         .ended(ended)

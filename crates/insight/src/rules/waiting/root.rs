@@ -114,8 +114,8 @@ impl Graph<'_> {
             let missing = wait.and_then(|wait| wait.view.missing.first());
             let root = |asked, seen: Sighting| Root::At { asked, seen: Box::new(seen) };
             // A process for which others wait: it waits for nothing, or for what any may write.
-            let goes_on = |key: &&Box<[u8]>| asked.is_none() || wanted(key).writer != ExpectedWriter::Unknown;
-            let Some(key) = missing.filter(goes_on) else {
+            let goes_on = |key: &[u8]| asked.is_none() || wanted(key).writer != ExpectedWriter::Unknown;
+            let Some(key) = missing.filter(|key| goes_on(key)) else {
                 let seen = if asked.is_some() { self.doing(at, run) } else { Presence::Unknown.into() };
                 return root(asked.unwrap_or_else(|| wanted(b"")), seen);
             };
