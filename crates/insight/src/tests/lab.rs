@@ -283,8 +283,12 @@ impl Lab {
         if !self.is_connected(PROBE) {
             self.connect(PROBE, "10.9.9.9", 0);
         }
+        self.asks(PROBE, key)
+    }
+
+    pub(super) fn asks(&mut self, n: u32, key: &str) -> bool {
         let list = [key].iter().collect::<KeyList>();
-        self.apply(PROBE, &Request::Check(list.as_list()));
+        self.apply(n, &Request::Check(list.as_list()));
         self.recorder.ready
     }
 

@@ -19,7 +19,7 @@ pub(super) use crate::testing::Checked;
 use crate::{AwayLink, Expectation, LinkEvent, LinkNews, StoreOwner};
 use rallypoint_api::{Explanation, LinkCounts, Severity};
 use rallypoint_protocol::ids::ConnId;
-use rallypoint_protocol::{KeyList, PROBE, Request};
+use rallypoint_protocol::{PROBE, Request};
 use rallypoint_store::Observed;
 
 /// Seconds in which a fault is told, with the time that a wait has to last.
@@ -374,11 +374,7 @@ impl Stage for Lab {
                             self.wait(n, &keys.iter().map(String::as_str).collect::<Vec<_>>());
                         }
                         "get" => self.get(n, &keys(n, rank)[0]),
-                        "ask" => {
-                            let keys = keys(n, rank);
-                            let list = keys.iter().collect::<KeyList>();
-                            self.apply(n, &Request::Check(list.as_list()));
-                        }
+                        "ask" => _ = self.asks(n, &keys(n, rank)[0]),
                         "set" => {
                             let keys = keys(n, rank);
                             let value = match keys.get(1).map(String::as_str) {
