@@ -3,9 +3,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::checks::{CHAPTERS, Find, Rule};
-use super::launch::Tool;
 use super::*;
 use crate::Verdict;
+use rallypoint_node::launch::Tool;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -108,9 +108,12 @@ fn launchers() -> String {
             _ => continue,
         };
         let names = tools.iter().map(|tool| match tool {
+            Tool::Torchrun => "torchrun",
+            Tool::Accelerate => "accelerate launch",
+            Tool::DeepSpeed => "deepspeed",
+            Tool::Lightning => "Lightning",
             Tool::Other => "others with flags like torchrun's",
             Tool::Program => "programs that read `MASTER_ADDR`",
-            tool => tool.name(),
         });
         let names: Vec<&str> = names.collect();
         if tools.len() < Tool::ALL.len() {

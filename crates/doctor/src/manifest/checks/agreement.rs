@@ -29,7 +29,7 @@ fn of_values(call: &Call<'_>) -> Option<Check> {
     let mut before = manifests.together(pods).take_while(|others| !std::ptr::eq(*pods, *others));
     before.find_map(|others| {
         // A pod may start one training after the other, and each of these meets its own counterpart.
-        let launches = others.launches().filter(|other| other.tool == launch.tool && takes_part(other));
+        let launches = others.launches().filter(|other| other.tool() == launch.tool() && takes_part(other));
         let theirs: Vec<_> = launches.flat_map(values).collect();
         let differs = |(what, own): &(&'static str, String)| {
             let mut of_others = theirs.iter().filter(|(name, _)| name == what).map(|(_, value)| value);
@@ -90,7 +90,7 @@ fn are_a_pair(one: &Launch, other: &Launch) -> bool {
         literal(get(one)).is_some_and(|own| literal(get(other)) == Some(own))
     };
     let ranks = literal(&one.node_rank).zip(literal(&other.node_rank));
-    one.tool == other.tool
+    one.tool() == other.tool()
         && ranks.is_some_and(|(one, other)| one != other)
         && is_equal(|it| &it.nodes)
         && is_equal(|it| &it.host)

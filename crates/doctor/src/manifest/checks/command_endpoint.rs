@@ -24,7 +24,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     {
         return None;
     }
-    let (Told { by, text }, name) = (launch.nodes.as_ref()?, launch.tool.name());
+    let (Told { by, text }, name) = (launch.nodes.as_ref()?, launch.grammar.name);
     let evidence = format!("{name} has {by} = {text} and no endpoint: each node waits alone on 127.0.0.1");
     let remedy = match (pods.maker, pods.first_host()) {
         (Maker::PyTorchJob, _) if !pods.has(When::Master) => {
@@ -33,9 +33,10 @@ fn find(call: &Call<'_>) -> Option<Check> {
         }
         (_, host) => {
             let host = host.unwrap_or_else(|| "HOST".into());
-            let flag = match (launch.tool, &launch.backend) {
-                (Tool::Accelerate, _) => format!("--main_process_ip={host}"),
-                (_, Backend::Static) => format!("--master-addr={host}"),
+            let flag = match (launch.tool(), &launch.backend) {
+                (Tool::Accelerate, _) | (_, Backend::Static) => {
+                    format!("{}={host}", launch.grammar.flag(Role::Host).unwrap_or_default())
+                }
                 _ => format!("--rdzv-endpoint={host}:29500"),
             };
             format!("add {flag}, or start it with `rallypoint run`, which sets the endpoint")

@@ -72,7 +72,7 @@ fn of_all(call: &Call<'_>, told: &Told, target: &Target<'_>) -> Option<Check> {
     }
     let is_headless = !matches!(target, Target::Service(service) if !is_headless(service));
     let has_python = || call.launch.command.words.iter().any(|word| word.to_string().contains("python"));
-    let is_torch = call.launch.tool != Tool::Program || has_python();
+    let is_torch = call.launch.tool() != Tool::Program || has_python();
     let (headless, then, is_found) = match (is_headless, &call.launch.backend) {
         (true, Backend::C10d) => (
             "headless ",
@@ -156,8 +156,8 @@ fn hosts(call: &Call<'_>, other: &Pods) -> bool {
         matches!(rank.text.source(), Some(Source::Index | Source::EndOfHostName | Source::EndOfPodName))
     });
     !launch.needs_rank()
-        || launch.tool == Tool::Other
-        || launch.tool == Tool::DeepSpeed
+        || launch.tool() == Tool::Other
+        || launch.tool() == Tool::DeepSpeed
         || other.serve()
         || units
         || launch.by_rallypoint

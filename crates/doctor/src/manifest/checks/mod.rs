@@ -88,7 +88,7 @@ impl Rule {
     fn apply(&self, manifests: &Manifests, found: &[Check]) -> Vec<Check> {
         let checks = match self.find {
             Find::Launch(tools, find) => {
-                let calls = manifests.calls().filter(|call| tools.contains(&call.launch.tool));
+                let calls = manifests.calls().filter(|call| tools.contains(&call.launch.tool()));
                 calls.filter_map(|call| find(&call)).collect()
             }
             Find::Torchrun(find) => manifests.all_calls().filter_map(|call| find(&call)).collect(),

@@ -23,10 +23,10 @@ fn find(call: &Call<'_>) -> Option<Check> {
         return None;
     }
     // `trains-alone` knows a TrainJob.
-    let is_bare = call.launch.tool == Tool::Accelerate && call.pods.maker != Maker::TrainJob;
+    let is_bare = call.launch.tool() == Tool::Accelerate && call.pods.maker != Maker::TrainJob;
     let is_told = nodes.is_some() || !is_told_elsewhere || is_bare && !call.launch.is_configured;
     let of_number = || of_number(call).filter(|_| is_told);
-    let check = match call.launch.tool {
+    let check = match call.launch.tool() {
         Tool::Lightning => of_devices(call).or_else(of_number),
         _ => too_often(call).or_else(of_number).or_else(|| idle(call)),
     };
@@ -36,7 +36,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
 
 /// Several launchers on one node.
 fn too_often(call: &Call<'_>) -> Option<Check> {
-    let (name, step) = (call.launch.tool.name(), &call.pods.step);
+    let (name, step) = (call.launch.grammar.name, &call.pods.step);
     let (by, Size { nodes, tasks, each }) = (step.by.as_ref()?, step.size);
     let often = match (nodes, tasks, each) {
         (Some(nodes), Some(tasks), _) if tasks > nodes => {
@@ -76,14 +76,14 @@ fn of_devices(call: &Call<'_>) -> Option<Check> {
 fn idle(call: &Call<'_>) -> Option<Check> {
     let step = Some(&call.pods.step).filter(|step| step.by.is_none() && !call.launch.is_configured)?;
     let nodes = step.size.nodes.filter(|nodes| *nodes > 1)?;
-    let name = call.launch.tool.name();
+    let name = call.launch.grammar.name;
     let evidence = format!("{name} runs on the first of {nodes} nodes alone: the others have nothing to do");
     Some(Check::warn(evidence, remedy(call)))
 }
 
 fn of_number(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, manifests, .. } = call;
-    let (total, name) = (call.total()?, launch.tool.name());
+    let (total, name) = (call.total()?, launch.grammar.name);
     let (one, several) = if pods.are_tasks() { ("task", "tasks") } else { ("pod", "pods") };
     let are = |number: u64| counted(number, one, several);
     let Some(told) = &launch.nodes else {
@@ -92,8 +92,8 @@ fn of_number(call: &Call<'_>) -> Option<Check> {
         }
         let evidence =
             format!("{name} is not told how many nodes there are, and takes itself for the only one");
-        let remedy = format!("{}={total}", flag(launch));
-        let Some(host) = launch.host.as_ref().filter(|_| launch.tool != Tool::Accelerate) else {
+        let remedy = format!("{}={total}", launch.nodes_flag());
+        let Some(host) = launch.host.as_ref().filter(|_| launch.tool() != Tool::Accelerate) else {
             return Some(Check::warn(format!("{evidence}: each of {} trains alone", are(total)), remedy));
         };
         let to = format!("{} are to meet at {} ({})", are(total), host.text, host.by);
@@ -128,15 +128,11 @@ fn of_number(call: &Call<'_>) -> Option<Check> {
     Some(Check::fail(evidence, remedy(call)))
 }
 
-fn flag(launch: &Launch) -> &'static str {
-    if launch.tool == Tool::Accelerate { "--num_machines" } else { "--nnodes" }
-}
-
 fn remedy(call: &Call<'_>) -> String {
-    let (launch, name) = (call.launch, call.launch.tool.name());
+    let (launch, name) = (call.launch, call.launch.grammar.name);
     let step = &call.pods.step;
     if !call.pods.are_tasks() {
-        return format!("change both together: the number of pods and {}", flag(launch));
+        return format!("change both together: the number of pods and {}", launch.nodes_flag());
     }
     match (step.by.as_deref().or(step.usual).unwrap_or("srun"), step.size.nodes) {
         ("srun", Some(1)) if launch.most_nodes() > Some(1) => {

@@ -25,13 +25,13 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let launch = call.launch;
     let told = launch.node_rank.as_ref().filter(|_| launch.needs_rank() && !launch.by_rallypoint);
     let check = told.and_then(|told| by_itself(call, told)).or_else(|| among_others(call))?;
-    Some(check.at(call.at(if launch.tool == Tool::Program { "env" } else { "command" })))
+    Some(check.at(call.at(if launch.tool() == Tool::Program { "env" } else { "command" })))
 }
 
 /// What is wrong with a rank whatever the others have.
 fn by_itself(call: &Call<'_>, Told { text, by }: &Told) -> Option<Check> {
     let Call { pods, launch, .. } = call;
-    let is_program = launch.tool == Tool::Program;
+    let is_program = launch.tool() == Tool::Program;
     let word = text.literal().unwrap_or_default();
     let of = if is_program { launch.number("WORLD_SIZE") } else { launch.most_nodes() };
     if let (Ok(rank), Some(of)) = (word.parse::<u32>(), of)
@@ -61,15 +61,15 @@ fn among_others(call: &Call<'_>) -> Option<Check> {
     let Call { manifests, pods, launch, .. } = *call;
     // What stands in the command counts more than what a config file says.
     let is_here = launch.is_configured && launch.nodes.is_some() && launch.node_rank.is_some();
-    let elsewhere = launch.is_told_elsewhere && launch.tool != Tool::DeepSpeed && !is_here;
+    let elsewhere = launch.is_told_elsewhere && launch.tool() != Tool::DeepSpeed && !is_here;
     if !launch.needs_rank() || launch.by_rallypoint || elsewhere || call.is_of_one_node() {
         return None;
     }
-    let is_program = launch.tool == Tool::Program;
+    let is_program = launch.tool() == Tool::Program;
     let alone = launch.most_nodes() == Some(1) || !is_program && launch.nodes.is_none();
     let is_name = |told: &Told| matches!(told.text.source(), Some(Source::PodName | Source::PodUid));
     let named = is_program && launch.node_rank.as_ref().is_some_and(is_name);
-    if alone && launch.tool != Tool::DeepSpeed || call.total().unwrap_or(1) < 2 && !named {
+    if alone && launch.tool() != Tool::DeepSpeed || call.total().unwrap_or(1) < 2 && !named {
         return None;
     }
     let Some(Told { text, by }) = &launch.node_rank else { return missing(call) };
@@ -125,7 +125,7 @@ fn missing(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, .. } = *call;
     // Nobody sets PET_NODE_RANK for a script, but perhaps who sets MASTER_ADDR for it. A program may read
     // Slurm's variables itself.
-    let is_program = launch.tool == Tool::Program;
+    let is_program = launch.tool() == Tool::Program;
     let may_be_set = !pods.are_tasks() || pods.are_by_hand() && is_given(launch);
     // A role of one pod beside the first one's is no node 0 either.
     let is_behind = pods.nodes > Some(1) && !pods.hosts.iter().any(|hosts| hosts.has_first);
@@ -231,7 +231,7 @@ fn unfit(call: &Call<'_>, source: Source) -> Option<String> {
         Source::PodName | Source::HostName => Some(format!("{}, not a number", source.name())),
         Source::IndexInRole | Source::EndOfPodName | Source::EndOfHostName if !pods.is_alone => {
             let others = call.manifests.training(pods.object).count() > 1 || pods.in_unit != pods.count;
-            let most_nodes = launch.most_nodes().filter(|_| launch.tool != Tool::Program);
+            let most_nodes = launch.most_nodes().filter(|_| launch.tool() != Tool::Program);
             let spans =
                 most_nodes.is_some_and(|most| pods.in_unit.is_some_and(|unit| u64::from(most) > unit));
             // The host name of a leader ends in the number of its group.
@@ -331,16 +331,11 @@ fn rank_flag(command: &Command) -> Option<String> {
 fn remedy(call: &Call<'_>) -> String {
     let Call { pods, launch, container, .. } = *call;
     let facts = pods.facts();
-    let flag = match launch.tool {
-        Tool::Accelerate => "--machine_rank=",
-        Tool::DeepSpeed => "--node_rank=",
-        Tool::Other if launch.is_own => "--rank=",
-        Tool::Torchrun | Tool::Other => "--node-rank=",
-        Tool::Program | Tool::Lightning => "RANK=",
-    };
+    let own = launch.grammar.flag(Role::Rank);
+    let flag = if launch.is_own { "--rank=".into() } else { own.map_or("RANK=".into(), |own| own + "=") };
     // Without a shell only Kubernetes fills in a variable.
     let written = |index: Index| match index.in_shell().strip_prefix('$') {
-        Some(name) if container.is_exec() && launch.tool != Tool::Program => format!("$({name})"),
+        Some(name) if container.is_exec() && launch.tool() != Tool::Program => format!("$({name})"),
         _ => index.in_shell(),
     };
     let of_job = written(Index::Variable("JOB_COMPLETION_INDEX"));

@@ -94,7 +94,7 @@ fn not_exported(pods: &Pods, container: &Container) -> Option<Check> {
         command.words.iter().any(|word| word.literal().is_some_and(|it| basename(it).starts_with("python")))
     };
     // Launchers do not read them.
-    let is_alone = container.launches.iter().all(|launch| launch.tool == Tool::Program);
+    let is_alone = container.launches.iter().all(|launch| launch.tool() == Tool::Program);
     let command = container.commands.iter().rfind(is_python).filter(|_| is_alone)?;
     let is_kept = |name: &&str| command.private.contains(*name) && !is_read(name) && !is_given(name);
     let name = OF_TORCH.into_iter().find(is_kept)?;
