@@ -205,6 +205,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
     let script: Rc<[Command]> = reading.commands.into();
     let file = |path: &str| reading.written.get(path).cloned().or_else(|| file(path));
     let (mut all, mut others, mut is_spread) = (Vec::new(), Vec::new(), script.is_empty());
+    let mut ways = reading.ways;
     for (number, command) in script.iter().enumerate() {
         let words = command.written();
         let start = Start::of(&words, job);
@@ -242,6 +243,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         let once = |command: &Command| if system.is_some() { once(command) } else { command.clone() };
         let here = || with_launches(Container { commands: vec![once(command)], ..begin() });
         let read = start.as_ref().map_or_else(here, |start| on_nodes(start, 0));
+        ways = ways.max(read.ways);
         let by = start.as_ref().map(|start| start.by.to_owned());
         let is_srun = by.as_deref() == Some("srun");
         // A program that runs once in a job of several nodes is alone, unless it starts others.
@@ -286,7 +288,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         let value = json!({ "script": text });
         all.extend(of(&Object { value, ..object.clone() }, objects, choice).0);
     }
-    (all, reading.ways)
+    (all, ways)
 }
 
 /// On how many nodes a script runs that each node starts: on as many as it waits for. Two stand for several.

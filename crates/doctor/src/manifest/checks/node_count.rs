@@ -11,7 +11,10 @@ pub(super) const RULE: Rule = Rule {
            a node; Lightning with `--trainer.devices=4` and `--ntasks-per-node=8`. WARN: several pods that \
            train alone, or nodes that nothing uses",
     examples: ["node-count.yaml", "good-job-static.yaml"],
-    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Lightning, Tool::Other], find),
+    find: Find::Launch(
+        &[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed, Tool::Lightning, Tool::Other],
+        find,
+    ),
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
@@ -19,7 +22,10 @@ fn find(call: &Call<'_>) -> Option<Check> {
     // Each task of a node may be a node of torchrun's.
     let size = call.pods.step.size;
     let are_nodes = size.nodes > Some(1) && size.tasks == call.launch.most_nodes().map(u64::from);
-    if *by_rallypoint || *is_own || call.launch.counts_processes() || are_nodes {
+    // `trains-alone` knows what a deepspeed starts that reaches all nodes.
+    let is_once = call.launch.starts() == Starts::One
+        || call.launch.starts() == Starts::All && call.launch.tool() == Tool::DeepSpeed;
+    if *by_rallypoint || *is_own || is_once || are_nodes {
         return None;
     }
     // `trains-alone` knows a TrainJob.
@@ -104,7 +110,10 @@ fn of_number(call: &Call<'_>) -> Option<Check> {
     let possible = [Some(total), pods.count, in_unit, manifests.own_nodes(pods)];
     let (min, max) = (u64::from(nodes.min), u64::from(nodes.max));
     let fits = |count: u64| (min..=max).contains(&count) || nodes.fixed().is_none() && count > max;
-    if max == 1 || possible.into_iter().flatten().any(fits) {
+    if max == 1 {
+        return meets_others(call, total);
+    }
+    if possible.into_iter().flatten().any(fits) {
         return None;
     }
     // One object a node, each in a file of its own.
@@ -126,6 +135,27 @@ fn of_number(call: &Call<'_>) -> Option<Check> {
     };
     let evidence = format!("{name} expects {nodes} nodes ({}), but {only}: {then}", told.by);
     Some(Check::fail(evidence, remedy(call)))
+}
+
+/// One node is told, and all are to meet at one host.
+fn meets_others(call: &Call<'_>, total: u64) -> Option<Check> {
+    let Call { pods, launch, .. } = call;
+    let host = launch.host.as_ref().filter(|_| launch.backend == Backend::C10d || launch.needs_rank())?;
+    let is_shared = match resolve(&host.text, pods, call.manifests) {
+        Target::Pod { .. } => true,
+        Target::Absent => pods.are_tasks() && pods.step.by.is_some() && !is_localhost(&host.text),
+        _ => false,
+    };
+    let ranked = launch.node_rank.as_ref().is_some_and(|told| told.text.varies());
+    let told = launch.nodes.as_ref().filter(|_| is_shared && total > 1 && pods.are_alike())?;
+    (ranked || launch.backend == Backend::C10d && launch.run_id.is_some()).then(|| {
+        let what = if pods.are_tasks() { "tasks" } else { "pods" };
+        let evidence = format!(
+            "{} expects 1 node ({}), but {total} {what} come to {} ({}): one gets in",
+            launch.grammar.name, told.by, host.text, host.by
+        );
+        Check::fail(evidence, format!("{}={total}", launch.nodes_flag()))
+    })
 }
 
 fn remedy(call: &Call<'_>) -> String {

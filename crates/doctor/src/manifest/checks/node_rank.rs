@@ -224,7 +224,11 @@ fn misses_rank(call: &Call<'_>) -> bool {
 /// Why a rank from this source cannot be right.
 fn unfit(call: &Call<'_>, source: Source) -> Option<String> {
     let Call { pods, launch, .. } = call;
+    let each = pods.step.size.tasks_each().filter(|each| *each > 1 && launch.starts() == Starts::One);
     match source {
+        Source::Index if each.is_some() => {
+            Some(format!("the number of the node, which its {} tasks have alike", each?))
+        }
         Source::FirstNode if pods.are_several() => {
             Some("filled in by the script's own shell, on the first node: it is 0 on each node".into())
         }
