@@ -76,7 +76,10 @@ pub(super) struct Shell<'a> {
     /// Whether `exit` was reached.
     ended: bool,
     depth: usize,
+    /// The conditions and loops around.
     conditional: usize,
+    /// The loops among them.
+    loops: usize,
     /// The parts of the script in the background that are being read.
     background: usize,
     /// Whether something still runs in the background.
@@ -107,6 +110,7 @@ impl<'a> Shell<'a> {
             ended: false,
             depth: 0,
             conditional: 0,
+            loops: 0,
             background: 0,
             has_others: false,
             moment: 0,
@@ -236,7 +240,7 @@ impl Shell<'_> {
             CompoundCommand::WhileClause(clause) | CompoundCommand::UntilClause(clause) => {
                 let conditional = self.conditional;
                 self.list(&clause.0);
-                self.maybe(|shell| shell.list(&clause.1.list));
+                self.repeat(|shell| shell.list(&clause.1.list));
                 self.conditional = conditional;
             }
             CompoundCommand::IfClause(clause) => self.branches(clause),
@@ -252,7 +256,7 @@ impl Shell<'_> {
         let are_too_many = self.turns.saturating_add(items.len().min(TURNS)) > MOST_TURNS;
         if are_too_many || items.is_empty() || items.iter().any(|item| item.literal().is_none()) {
             let item = Text::unknown(format!("${name}"), false);
-            return self.maybe(|shell| {
+            return self.repeat(|shell| {
                 shell.set(name, item);
                 shell.list(body);
                 shell.conditional = conditional.saturating_add(1);
@@ -351,6 +355,13 @@ impl Shell<'_> {
         if let Some(body) = ways.get(taken) {
             self.list(body);
         }
+    }
+
+    /// Runs the body of a loop.
+    fn repeat(&mut self, run: impl FnOnce(&mut Self)) {
+        self.loops = self.loops.saturating_add(1);
+        self.maybe(run);
+        self.loops = self.loops.saturating_sub(1);
     }
 
     /// Runs a part that may be skipped.
@@ -634,7 +645,8 @@ impl Shell<'_> {
             variables: Rc::clone(&self.variables),
             private: Rc::clone(&self.private),
             open: self.open,
-            conditional: self.conditional > 0,
+            conditional: self.conditional > if self.background > 0 { 0 } else { self.loops },
+            repeated: self.loops > 0,
             moment: self.moment,
             background: self.background > 0,
         });

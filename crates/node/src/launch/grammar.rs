@@ -456,8 +456,7 @@ impl Called {
     /// The launcher that a command calls, behind `env` and similar programs, too.
     pub fn find(argv: &[String]) -> Option<Self> {
         // What only names it.
-        const NAMES: [&str; 9] =
-            ["pip", "pip3", "conda", "apt-get", "which", "pkill", "pgrep", "killall", "grep"];
+        const NAMES: [&str; 7] = ["install", "uninstall", "which", "pkill", "pgrep", "killall", "grep"];
         let names = |at: usize| argv.iter().take(at).any(|word| NAMES.contains(&basename(word)));
         (0..argv.len()).find_map(|at| {
             let (grammar, words) = GRAMMARS.iter().find_map(|it| Some((it, it.call_at(argv, at)?)))?;

@@ -21,7 +21,9 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let Launch { by_rallypoint, is_told_elsewhere, nodes, is_own, .. } = call.launch;
     // Each task of a node may be a node of torchrun's.
     let size = call.pods.step.size;
-    let are_nodes = size.nodes > Some(1) && size.tasks == call.launch.most_nodes().map(u64::from);
+    let are_nodes = size.nodes > Some(1)
+        && call.launch.tool() != Tool::Lightning
+        && size.tasks == call.launch.most_nodes().map(u64::from);
     // `trains-alone` knows what a deepspeed starts that reaches all nodes.
     let is_once = call.launch.starts() == Starts::One
         || call.launch.starts() == Starts::All && call.launch.tool() == Tool::DeepSpeed;
