@@ -21,6 +21,10 @@ use rallypoint_shell::{self as shell, Command, Part, Reading, Source, Surroundin
 const RANKS: [&str; 5] =
     ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PALS_RANKID", "MV2_COMM_WORLD_RANK"];
 
+/// The number of a task on its node.
+const LOCAL_RANKS: [&str; 4] =
+    ["SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID"];
+
 /// The value of one of these options, wherever it stands: `-n 4`, `-n4`, `--np=4`. The last one counts.
 fn value<'w>(words: &'w [String], names: &[&str]) -> Option<&'w str> {
     words.iter().enumerate().rev().find_map(|(n, word)| {
@@ -426,8 +430,9 @@ fn on_nodes(command: &Command, start: &Start<'_>) -> (Vec<Text>, Variables) {
     let rank = |name| one(name, if is_one_each { Part::Of(Source::Index) } else { unknown(name) });
     let host = |name| one(name, Part::Of(Source::HostName));
     variables.extend(RANKS.map(rank));
-    let local = if is_one_each { Part::Known("0".into()) } else { unknown("SLURM_LOCALID") };
-    variables.extend([rank("SLURM_PROCID"), one("SLURM_LOCALID", local)]);
+    let local = if is_one_each { Part::Known("0".into()) } else { Part::Of(Source::TaskOfNode) };
+    variables.extend(LOCAL_RANKS.map(|name| one(name, local.clone())));
+    variables.extend([rank("SLURM_PROCID")]);
     variables.extend([one("SLURM_NODEID", Part::Of(Source::Index))]);
     variables.extend(["HOSTNAME", "SLURMD_NODENAME"].map(host));
     (words, variables)

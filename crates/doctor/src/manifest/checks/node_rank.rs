@@ -229,6 +229,9 @@ fn unfit(call: &Call<'_>, source: Source) -> Option<String> {
         Source::Index if each.is_some() => {
             Some(format!("the number of the node, which its {} tasks have alike", each?))
         }
+        Source::TaskOfNode if pods.step.size.nodes > Some(1) => {
+            Some(format!("{}, which begins at 0 on each node", source.name()))
+        }
         Source::FirstNode if pods.are_several() => {
             Some("filled in by the script's own shell, on the first node: it is 0 on each node".into())
         }
@@ -265,26 +268,27 @@ fn of_other(pods: &Pods, container: &Container) -> Option<Check> {
     Some(Check::fail(evidence, remedy).at(pods.at(&container.at("env"))))
 }
 
-/// The script's own shell fills in `$SLURM_PROCID` before `srun` starts anything.
+/// The script's own shell fills in `$SLURM_PROCID` before `srun` starts anything, or without it.
 fn filled_in_early(pods: &Pods, container: &Container) -> Option<Check> {
-    let by = pods.step.by.as_deref()?;
+    let by = pods.step.by.as_deref().or(pods.step.usual)?;
     let is_read = |told: &Option<Told>| told.as_ref().is_some_and(|told| is_first(&told.text));
     // A launcher that gets it is said to have a wrong rank already.
     let are_several = pods.are_several() || pods.step.size.each > Some(1);
     if !are_several || container.launches.iter().any(|launch| is_read(&launch.node_rank)) {
         return None;
     }
+    let step = container.script.get(pods.step.number);
+    let mut all = container.script.iter().filter(|command| !Container::is_small(command));
     let unread = || {
-        let command = container.script.get(pods.step.number)?;
         // A launcher in it that is started once a node may not need it.
         let are_ranks = pods.step.size.tasks_each() > Some(1) && !container.unread.is_empty();
-        rank_variable(command, false).filter(|_| are_ranks)
+        rank_variable(step?, false).filter(|_| are_ranks)
     };
     let of_commands = || container.commands.iter().find_map(|it| rank_variable(it, true)).or_else(unread);
-    let variable = || of_commands().filter(|_| container.launches.is_empty());
+    let mut variable = || of_commands().or_else(|| all.find_map(early_word));
     let (flag, is_flag) = match container.commands.iter().find_map(rank_flag) {
         Some(flag) => (flag, true),
-        None => (variable()?, false),
+        None => (variable().filter(|_| container.launches.is_empty())?, false),
     };
     let unless = if is_flag { "" } else { ", unless the program reads its task's own variables" };
     let tell = if is_flag { Check::fail } else { Check::warn };
@@ -294,6 +298,14 @@ fn filled_in_early(pods: &Pods, container: &Container) -> Option<Check> {
     );
     let remedy = format!("{by} bash -c '… {flag} …', in single quotes, so that each task fills it in");
     Some(tell(evidence, remedy).at(pods.at(&container.at("command"))))
+}
+
+/// A word of a program of Python, or of what starts one, with the number of the first node.
+fn early_word(command: &Command) -> Option<String> {
+    let starts =
+        |word: &Text| word.literal().is_some_and(|it| Grammar::is_program(it) || it.ends_with(".sh"));
+    let has_program = command.words.iter().any(starts);
+    Some(command.words.iter().filter(|_| has_program).find(|word| is_first(word))?.to_string())
 }
 
 /// A variable for a rank with the number of the first node, which a program of Python gets, or one that is
