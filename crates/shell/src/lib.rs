@@ -78,6 +78,8 @@ pub struct Command {
     pub repeated: bool,
     /// When it runs: the commands of one moment run side by side.
     pub moment: usize,
+    /// Whether another command of a pipe reads what it prints, and gives the exit code.
+    pub piped: bool,
     /// Whether the script goes on while it runs: a `&` stands behind it.
     pub background: bool,
 }

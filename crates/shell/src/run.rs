@@ -78,6 +78,7 @@ pub(super) struct Shell<'a> {
     depth: usize,
     /// The conditions and loops around.
     conditional: usize,
+    piped: bool,
     /// The loops among them.
     loops: usize,
     /// The parts of the script in the background that are being read.
@@ -110,6 +111,7 @@ impl<'a> Shell<'a> {
             ended: false,
             depth: 0,
             conditional: 0,
+            piped: false,
             loops: 0,
             background: 0,
             has_others: false,
@@ -201,9 +203,12 @@ impl Shell<'_> {
     }
 
     fn pipeline(&mut self, pipeline: &ast::Pipeline) {
-        for command in &pipeline.seq {
+        let before = self.piped;
+        for (n, command) in (1..).zip(&pipeline.seq) {
+            self.piped = before || n < pipeline.seq.len();
             self.command(command);
         }
+        self.piped = before;
     }
 
     fn command(&mut self, command: &ast::Command) {
@@ -647,6 +652,7 @@ impl Shell<'_> {
             open: self.open,
             conditional: self.conditional > if self.background > 0 { 0 } else { self.loops },
             repeated: self.loops > 0,
+            piped: self.piped,
             moment: self.moment,
             background: self.background > 0,
         });

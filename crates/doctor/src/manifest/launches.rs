@@ -53,7 +53,8 @@ fn backend(told: Option<Told>) -> Backend {
     told.map_or(Backend::Static, |told| told.text.literal().map_or_else(unknown, Backend::parse))
 }
 
-/// The parts of `HOST:PORT`, also of `tcp://HOST:PORT`. With another scheme, such as `file`, no host is named.
+/// The parts of `HOST:PORT`, also of `tcp://HOST:PORT`. With another scheme, such as `file`, no host is
+/// named.
 fn host_and_port(told: Told) -> Option<(Told, Option<Told>)> {
     let text = match told.text.split_once('/') {
         None => told.text,
@@ -136,7 +137,7 @@ fn of_call(read: &Read<'_>, at: usize) -> Option<Launch> {
     let nodes = read.told(Role::Nodes);
     let processes = read.told(Role::Processes);
     let nodes = match grammar.name {
-        // torchrun keeps the number of nodes beside --standalone, and each node then waits for the others alone.
+        // torchrun keeps the number of nodes beside --standalone, and each node then waits alone.
         _ if standalone => nodes.or_else(|| here("1", "--standalone")),
         "SGLang" => nodes.or_else(|| here("1", "no --nnodes")),
         "composer" => world.as_ref().zip(processes.as_ref()).and_then(|(world, each)| divided(world, each)),
@@ -188,7 +189,7 @@ fn of_call(read: &Read<'_>, at: usize) -> Option<Launch> {
         _ if !grammar.is_open => nodes.is_some() || called.program().iter().any(|it| it.contains(".py")),
         _ => nodes.is_some() && host.is_some(),
     };
-    is_launch.then_some(Launch { nodes, processes, host, port, backend, ..launch })
+    is_launch.then_some(Launch { backend, nodes, processes, host, port, ..launch })
 }
 
 /// The beginning of what says that Hydra's own launcher starts the nodes.

@@ -131,10 +131,10 @@ const TORCHRUN: Grammar = Grammar {
     ],
     #[rustfmt::skip]
     values: &[
-        "rdzv-conf", "max-restarts", "monitor-interval", "start-method", "event-log-handler", "role", "log-dir",
-        "redirects", "tee", "log-line-prefix-template", "local-ranks-filter", "duplicate-stdout-filters",
-        "duplicate-stderr-filters", "local-addr", "logs-specs", "numa-binding", "signals-to-handle",
-        "shutdown-timeout", "print-completion", "r", "t",
+        "rdzv-conf", "max-restarts", "monitor-interval", "start-method", "event-log-handler", "role",
+        "log-dir", "redirects", "tee", "log-line-prefix-template", "local-ranks-filter",
+        "duplicate-stdout-filters", "duplicate-stderr-filters", "local-addr", "logs-specs", "numa-binding",
+        "signals-to-handle", "shutdown-timeout", "print-completion", "r", "t",
     ],
     #[rustfmt::skip]
     switches: &[
@@ -164,19 +164,20 @@ const ACCELERATE: Grammar = Grammar {
     #[rustfmt::skip]
     values: &[
         "config-file", "mixed-precision", "num-cpu-threads-per-process", "dynamo-backend", "dynamo-mode",
-        "gpu-ids", "t", "tee", "log-dir", "role", "rdzv-conf", "max-restarts", "monitor-interval", "vm", "env",
-        "main-training-function", "deepspeed-config-file", "zero-stage", "offload-optimizer-device",
+        "gpu-ids", "t", "tee", "log-dir", "role", "rdzv-conf", "max-restarts", "monitor-interval", "vm",
+        "env", "main-training-function", "deepspeed-config-file", "zero-stage", "offload-optimizer-device",
         "offload-param-device", "offload-optimizer-nvme-path", "offload-param-nvme-path",
         "gradient-accumulation-steps", "gradient-clipping", "zero3-init-flag", "zero3-save-16bit-model",
         "deepspeed-hostfile", "deepspeed-exclusion-filter", "deepspeed-inclusion-filter",
-        "deepspeed-multinode-launcher", "deepspeed-moe-layer-cls-names", "fsdp-version", "fsdp-offload-params",
-        "fsdp-min-num-params", "fsdp-sharding-strategy", "fsdp-reshard-after-forward", "fsdp-auto-wrap-policy",
-        "fsdp-transformer-layer-cls-to-wrap", "fsdp-backward-prefetch", "fsdp-state-dict-type",
-        "fsdp-forward-prefetch", "fsdp-use-orig-params", "fsdp-cpu-ram-efficient-loading",
-        "fsdp-sync-module-states", "fsdp-activation-checkpointing", "megatron-lm-tp-degree",
-        "megatron-lm-pp-degree", "megatron-lm-num-micro-batches", "megatron-lm-sequence-parallelism",
-        "megatron-lm-recompute-activations", "megatron-lm-use-distributed-optimizer",
-        "megatron-lm-gradient-clipping", "fp8-backend", "mpirun-hostfile", "mpirun-ccl",
+        "deepspeed-multinode-launcher", "deepspeed-moe-layer-cls-names", "fsdp-version",
+        "fsdp-offload-params", "fsdp-min-num-params", "fsdp-sharding-strategy",
+        "fsdp-reshard-after-forward", "fsdp-auto-wrap-policy", "fsdp-transformer-layer-cls-to-wrap",
+        "fsdp-backward-prefetch", "fsdp-state-dict-type", "fsdp-forward-prefetch", "fsdp-use-orig-params",
+        "fsdp-cpu-ram-efficient-loading", "fsdp-sync-module-states", "fsdp-activation-checkpointing",
+        "megatron-lm-tp-degree", "megatron-lm-pp-degree", "megatron-lm-num-micro-batches",
+        "megatron-lm-sequence-parallelism", "megatron-lm-recompute-activations",
+        "megatron-lm-use-distributed-optimizer", "megatron-lm-gradient-clipping", "fp8-backend",
+        "mpirun-hostfile", "mpirun-ccl",
     ],
     #[rustfmt::skip]
     switches: &[
@@ -205,13 +206,14 @@ const DEEPSPEED: Grammar = Grammar {
     ],
     #[rustfmt::skip]
     values: &[
-        "hostfile", "H", "include", "i", "exclude", "e", "min-elastic-nodes", "max-elastic-nodes", "launcher",
-        "launcher-args", "enable-each-rank-log", "autotuning", "bind-core-list", "ssh-port", "venv-script",
+        "hostfile", "H", "include", "i", "exclude", "e", "min-elastic-nodes", "max-elastic-nodes",
+        "launcher", "launcher-args", "enable-each-rank-log", "autotuning", "bind-core-list", "ssh-port",
+        "venv-script",
     ],
     #[rustfmt::skip]
     switches: &[
-        "module", "no-python", "no-local-rank", "no-ssh-check", "force-multi", "save-pid", "elastic-training",
-        "bind-cores-to-rank", "no-ssh", "help", "h",
+        "module", "no-python", "no-local-rank", "no-ssh-check", "force-multi", "save-pid",
+        "elastic-training", "bind-cores-to-rank", "no-ssh", "help", "h",
     ],
     on_its_node: &["no-ssh", "node-rank"],
     is_open: false,
@@ -259,7 +261,7 @@ const OTHER: Grammar = Grammar {
 /// In the order in which they are looked for.
 pub static GRAMMARS: [Grammar; 11] = [
     TORCHRUN,
-    // Of nvidia-resiliency-ext: torchrun's flags, and some more.
+    // The program of nvidia-resiliency-ext has torchrun's flags, and some more.
     Grammar {
         called: &["ft_launcher", "nvidia_resiliency_ext.fault_tolerance.launcher"],
         refuses: false,
@@ -402,7 +404,7 @@ impl Grammar {
     pub fn is_program(word: &str) -> bool {
         let name = basename(word);
         let is_it = |called: &&str| called.split(' ').next() == Some(name);
-        name.starts_with("python") || GRAMMARS.iter().flat_map(|it| it.called).any(|called| is_it(&called))
+        name.starts_with("python") || GRAMMARS.iter().flat_map(|it| it.called).any(is_it)
     }
 
     /// The flag that a word means to its parser.
@@ -590,9 +592,10 @@ impl Grammar {
         self.called.iter().find_map(|called| {
             let words: Vec<&str> = called.split(' ').collect();
             let (first, others) = words.split_first()?;
-            let is_it = match first.contains('.') {
-                true => own.first()? == first && before.is_some_and(|word| word == "-m"),
-                false => basename(own.first()?) == *first && !is_value,
+            let is_it = if first.contains('.') {
+                own.first()? == first && before.is_some_and(|word| word == "-m")
+            } else {
+                basename(own.first()?) == *first && !is_value
             };
             (is_it && own.get(1..words.len())? == others).then_some(words.len())
         })
@@ -638,8 +641,8 @@ static STARTERS: [Starter; 12] = [
         #[rustfmt::skip]
         switches: Some(&[
             "--exclusive", "--label", "--unbuffered", "--overlap", "--pty", "--quiet", "--verbose", "--exact",
-            "--kill-on-bad-exit", "--requeue", "--hold", "--multi-prog", "--overcommit", "--container-writable",
-            "--contiguous", "--spread-job", "--use-min-nodes", "--preserve-env", "--disable-status",
+            "--kill-on-bad-exit", "--requeue", "--hold", "--multi-prog", "--overcommit",
+            "--container-writable", "--contiguous", "--spread-job", "--use-min-nodes", "--preserve-env", "--disable-status",
             "--oversubscribe", "-l", "-u", "-v", "-vv", "-Q", "-O", "-s", "-k", "-K", "-H", "-X", "-Z", "-E",
         ]),
     },

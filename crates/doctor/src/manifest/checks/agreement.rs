@@ -1,7 +1,6 @@
 //! Who waits at another port, with another backend or for another run than the others, waits alone.
 
 use super::prelude::*;
-use crate::manifest::scripts;
 
 pub(super) const RULE: Rule = Rule {
     id: "agreement",
@@ -60,10 +59,9 @@ fn of_transport(call: &Call<'_>) -> Option<Check> {
     let found = found.map(|(found, place)| (found, format!("{} {}", place.object, place.field)));
     let ((name, own, theirs), place) = found.or_else(|| {
         let others = manifests.beside.scripts.iter().filter(|_| pods.are_by_hand() && !own.is_empty());
-        others.into_iter().find_map(|script| {
-            let (others, _) = scripts::of(script, &[], 0);
-            let mut pairs = others.iter().flat_map(Pods::launches).filter(|other| are_a_pair(launch, other));
-            Some((pairs.find_map(differs)?, script.name.clone()))
+        others.into_iter().find_map(|(name, others)| {
+            let mut pairs = others.iter().filter(|other| are_a_pair(launch, other));
+            Some((pairs.find_map(differs)?, name.clone()))
         })
     })?;
     let evidence = format!(

@@ -9,18 +9,15 @@ pub(super) const RULE: Rule = Rule {
     id: "api-rejects",
     sees: "FAIL: a `volumeMount` whose volume is not there, two containers or volumes with one name, \
            KubeRay's `wait-gcs-ready` in a worker, GPUs in `requests` that `limits` do not have alike, \
-           `memory: 16GB`, more in `requests` than in `limits`; a Service with several ports and no names \
-           for them, a port's name above 15 letters; a label with a blank or a `/` in its value; `kind: \
-           job`; `apiVersion: v1` of a Job or RayCluster, none, or one that Kubernetes has no more; an \
-           Indexed Job without `completions`; a StatefulSet with `restartPolicy: OnFailure`, a Job without; \
-           a Deployment that does not select its pods; a PyTorchJob with two Masters, without a container \
-           `pytorch`, or with a role `Workers`; an MPIJob without Launcher; a TrainJob that sets `PET_*`; an \
-           exported object with its `resourceVersion`; a `minAvailable` above the pods of a Volcano job; a \
-           RayJob with `ttlSecondsAfterFinished` and no `shutdownAfterJobFinishes`; by the published \
-           schemas: `value: 8` in `env` without quotes, a volume without a name, `backoffLimit` in the spec \
-           of a PyTorchJob; capital letters or `_` in a name; what a CustomResourceDefinition in the \
-           repository forbids. WARN: a field or a version that a release of an operator has no more, such as \
-           `replicas` in `headGroupSpec`, `kubeflow.org/v1beta1` of a PyTorchJob",
+           `memory: 16GB`, more in `requests` than in `limits`; `kind: job`; `apiVersion: v1` of a Job or \
+           RayCluster, none, or one that Kubernetes has no more; an Indexed Job without `completions`; a \
+           StatefulSet with `restartPolicy: OnFailure`, a Job without; a Deployment that does not select its \
+           pods; a PyTorchJob with two Masters, without a container `pytorch`, or with a role `Workers`; an \
+           MPIJob without Launcher; a TrainJob that sets `PET_*`; a RayService without `rayClusterConfig`; by \
+           the published schemas: `value: 8` in `env` without quotes, a volume without a name, `backoffLimit` \
+           in the spec of a PyTorchJob; capital letters or `_` in a name; what a CustomResourceDefinition in \
+           the repository forbids. WARN: a field or a version that a release of an operator has no more, such \
+           as `replicas` in `headGroupSpec`, `kubeflow.org/v1beta1` of a PyTorchJob",
     examples: ["api-rejects.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = |pods: &Pods| {
@@ -33,6 +30,7 @@ pub(super) const RULE: Rule = Rule {
             let makes_pods = manifests.of_object(object.number).next().is_some();
             let of_roles = || manifests.of_object(object.number).find_map(|pods| roles(object, pods));
             let of_ray = ray_job(object).or_else(|| runtime_env(object)).or_else(of_roles);
+            let of_ray = of_ray.or_else(|| without_cluster(object));
             let of_ray = of_ray
                 .or_else(|| version(object, manifests.definition(object).is_some()))
                 .or_else(|| replica_policy(object));
@@ -307,6 +305,23 @@ fn ray_job(job: &Object) -> Option<Check> {
     let evidence = format!("`{field}` without shutdownAfterJobFinishes: true: KubeRay refuses the RayJob");
     let check = Check::fail(evidence, "shutdownAfterJobFinishes: true");
     (!ends).then(|| check.at(job.place(&format!("spec.{field}"))))
+}
+
+/// What KubeRay's own validation needs beyond its schema.
+fn without_cluster(object: &Object) -> Option<Check> {
+    let (field, other) = match object.kind.as_str() {
+        "RayService" => ("rayClusterConfig", "rayClusterConfig"),
+        "RayJob" => ("rayClusterSpec", "clusterSelector"),
+        _ => return None,
+    };
+    let spec = object.value.get("spec")?;
+    let is_patch = ["overlay", "patch"].iter().any(|part| object.file.contains(part)) || object.has_blanks;
+    let has = |name: &str| spec.get(name).is_some_and(|it| !it.is_null());
+    (!has(field) && !has(other) && !is_patch && object.api.starts_with("ray.io/")).then(|| {
+        let evidence =
+            format!("a {} without `{field}`: KubeRay refuses it, and makes no cluster", object.kind);
+        Check::fail(evidence, format!("{field}: {{headGroupSpec: …}}")).at(object.place("spec"))
+    })
 }
 
 /// Ray takes a runtime environment whose variables are texts by their names.

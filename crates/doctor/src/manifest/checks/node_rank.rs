@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use rallypoint_node::makers::Index;
-use rallypoint_shell::Part;
+use rallypoint_shell::{Part, is_script};
 
 pub(super) const RULE: Rule = Rule {
     id: "node-rank",
@@ -302,8 +302,7 @@ fn filled_in_early(pods: &Pods, container: &Container) -> Option<Check> {
 
 /// A word of a program of Python, or of what starts one, with the number of the first node.
 fn early_word(command: &Command) -> Option<String> {
-    let starts =
-        |word: &Text| word.literal().is_some_and(|it| Grammar::is_program(it) || it.ends_with(".sh"));
+    let starts = |word: &Text| word.literal().is_some_and(|it| Grammar::is_program(it) || is_script(it));
     let has_program = command.words.iter().any(starts);
     Some(command.words.iter().filter(|_| has_program).find(|word| is_first(word))?.to_string())
 }

@@ -1,8 +1,8 @@
 //! A launcher reads only its own flags in front of the script, and refuses any other: the node never joins.
 
 use super::prelude::*;
-use super::unset_variable::is_near;
-use rallypoint_node::launch::{Called, GRAMMARS};
+use crate::manifest::is_near;
+use rallypoint_node::launch::GRAMMARS;
 
 pub(super) const RULE: Rule = Rule {
     id: "unknown-flag",
@@ -41,7 +41,7 @@ fn unknown(called: &Called) -> Option<Check> {
     let mut unknown = called.unknown_flags().filter(is_plain).filter(|word| word.starts_with("--"));
     let right = |word: &str| {
         let name = name_of(word).trim_start_matches('-').replace('_', "-");
-        let of_others = GRAMMARS.iter().filter_map(|other| grammar.flag(other.role(&name)?)).next();
+        let of_others = GRAMMARS.iter().find_map(|other| grammar.flag(other.role(&name)?));
         let near = || grammar.flags().find(|known| is_near(known, &name) && !known.starts_with(&name));
         of_others.or_else(|| Some(grammar.spelled(near()?)))
     };

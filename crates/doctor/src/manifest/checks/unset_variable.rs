@@ -2,6 +2,7 @@
 
 use super::node_rank::is_index;
 use super::prelude::*;
+use crate::manifest::is_near;
 use crate::manifest::launches::flag;
 use crate::manifest::scripts::MISSPELLED;
 use rallypoint_shell::Part;
@@ -180,18 +181,6 @@ fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Ch
         };
         Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))
     })
-}
-
-/// Whether two names differ by one letter.
-pub(super) fn is_near(one: &str, other: &str) -> bool {
-    let alike = |a: &mut dyn Iterator<Item = (char, char)>| a.take_while(|(a, b)| a == b).count();
-    let begin = alike(&mut one.chars().zip(other.chars()));
-    let end = alike(&mut one.chars().rev().zip(other.chars().rev()));
-    let (short, long) = (one.len().min(other.len()), one.len().max(other.len()));
-    one != other
-        && short > 3
-        && long.saturating_sub(short) < 2
-        && begin.saturating_add(end).saturating_add(1) >= long
 }
 
 /// Unset variables in the values for the endpoint and the node's rank. Other values are left to the script.
