@@ -79,6 +79,8 @@ pub(super) struct Shell<'a> {
     /// The conditions and loops around.
     conditional: usize,
     piped: bool,
+    /// Whether the script looks at the exit codes in its pipes.
+    pipefail: bool,
     /// The loops among them.
     loops: usize,
     /// The parts of the script in the background that are being read.
@@ -112,6 +114,7 @@ impl<'a> Shell<'a> {
             depth: 0,
             conditional: 0,
             piped: false,
+            pipefail: false,
             loops: 0,
             background: 0,
             has_others: false,
@@ -139,6 +142,7 @@ impl Shell<'_> {
         }
         // A line that goes on behind the end does not matter to a shell.
         let whole = text.trim_end().trim_end_matches('\\');
+        self.pipefail |= text.contains("PIPESTATUS");
         match parsed(whole) {
             Ok(program) => {
                 self.depth = self.depth.saturating_add(1);
@@ -595,6 +599,7 @@ impl Shell<'_> {
                         words.iter().filter_map(Text::literal).filter(|word| word.starts_with(sign));
                     flags.any(|word| !word.starts_with("--") && word.contains('a'))
                 };
+                self.pipefail |= words.iter().any(|word| word.literal() == Some("pipefail"));
                 let by_name = words.iter().any(|word| word.literal() == Some("allexport"));
                 self.exports = (self.exports || has('-') || by_name) && !has('+');
                 return;
@@ -652,7 +657,7 @@ impl Shell<'_> {
             open: self.open,
             conditional: self.conditional > if self.background > 0 { 0 } else { self.loops },
             repeated: self.loops > 0,
-            piped: self.piped,
+            piped: self.piped && !self.pipefail,
             moment: self.moment,
             background: self.background > 0,
         });

@@ -640,10 +640,11 @@ static STARTERS: [Starter; 12] = [
         each: &["--ntasks-per-node", "--tasks-per-node"],
         #[rustfmt::skip]
         switches: Some(&[
-            "--exclusive", "--label", "--unbuffered", "--overlap", "--pty", "--quiet", "--verbose", "--exact",
-            "--kill-on-bad-exit", "--requeue", "--hold", "--multi-prog", "--overcommit",
-            "--container-writable", "--contiguous", "--spread-job", "--use-min-nodes", "--preserve-env", "--disable-status",
-            "--oversubscribe", "-l", "-u", "-v", "-vv", "-Q", "-O", "-s", "-k", "-K", "-H", "-X", "-Z", "-E",
+            "--exclusive", "--label", "--unbuffered", "--overlap", "--pty", "--quiet", "--verbose",
+            "--exact", "--kill-on-bad-exit", "--requeue", "--hold", "--multi-prog", "--overcommit",
+            "--container-writable", "--contiguous", "--spread-job", "--use-min-nodes", "--preserve-env",
+            "--disable-status", "--oversubscribe", "-l", "-u", "-v", "-vv", "-Q", "-O", "-s", "-k", "-K",
+            "-H", "-X", "-Z", "-E",
         ]),
     },
     MPI,

@@ -5,8 +5,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "script-ends",
-    sees: "FAIL: `srun torchrun … &` ends a batch script or a container's, without `wait`. WARN: `torchrun … | \
-           tee log` in a pod, without `pipefail`",
+    sees: "FAIL: `srun torchrun … &` ends a batch script or a container's, without `wait`. WARN: \
+           `torchrun … | tee log` in a pod, without `pipefail`",
     examples: ["script-ends.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
         find(pods, container).into_iter().chain(hides_failure(pods, container)).collect()
@@ -15,7 +15,7 @@ pub(super) const RULE: Rule = Rule {
 
 /// The exit code of a pipe is that of its last command.
 fn hides_failure(pods: &Pods, container: &Container) -> Option<Check> {
-    let is_seen = |text: &str| ["pipefail", "PIPESTATUS", "pipestatus"].iter().any(|it| text.contains(it));
+    let is_seen = |text: &str| text.contains("pipefail");
     let launch = container.launches.iter().find(|launch| launch.command.piped)?;
     let all = container.commands.iter();
     let reads =
@@ -25,7 +25,8 @@ fn hides_failure(pods: &Pods, container: &Container) -> Option<Check> {
     let is_watched = pods.are_tasks() || pods.maker == Maker::HyperPod;
     (!is_watched && basename(&by) == "tee" && !container.texts().any(is_seen)).then(|| {
         let evidence = format!(
-            "the exit code is that of `{by}`: a pod whose training has failed counts as one that has succeeded"
+            "the exit code is that of `{by}`: a pod whose training has failed counts as one that has \
+             succeeded"
         );
         Check::warn(evidence, "set -o pipefail, with bash").at(pods.at(&container.at("command")))
     })

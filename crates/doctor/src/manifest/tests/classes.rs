@@ -20,23 +20,28 @@ use Once::{ByNode, ByRank, InAll};
 const LAUNCHERS: [(Once, &str); 10] = [
     (
         ByNode,
-        "torchrun --nnodes=NODES --nproc-per-node=8 --rdzv-backend=c10d --rdzv-id=7 --rdzv-endpoint=HOST:29500 t.py",
+        "torchrun --nnodes=NODES --nproc-per-node=8 --rdzv-backend=c10d --rdzv-id=7 \
+         --rdzv-endpoint=HOST:29500 t.py",
     ),
     (
         ByRank,
-        "torchrun --nnodes NODES --nproc_per_node 8 --node_rank RANK --master_addr HOST --master_port 29500 t.py",
+        "torchrun --nnodes NODES --nproc_per_node 8 --node_rank RANK --master_addr HOST \
+         --master_port 29500 t.py",
     ),
     (
         ByRank,
-        "python3 -m torch.distributed.launch --nnodes=NODES --nproc_per_node=8 --node_rank=RANK --master_addr=HOST t.py",
+        "python3 -m torch.distributed.launch --nnodes=NODES --nproc_per_node=8 --node_rank=RANK \
+         --master_addr=HOST t.py",
     ),
     (
         ByRank,
-        "accelerate launch --multi_gpu --num_machines=NODES --num_processes=WORLD --machine_rank=RANK --main_process_ip=HOST --main_process_port=29500 t.py",
+        "accelerate launch --multi_gpu --num_machines=NODES --num_processes=WORLD \
+         --machine_rank=RANK --main_process_ip=HOST --main_process_port=29500 t.py",
     ),
     (
         ByRank,
-        "deepspeed --no_ssh --hostfile=h --num_nodes=NODES --num_gpus=8 --node_rank=RANK --master_addr=HOST t.py",
+        "deepspeed --no_ssh --hostfile=h --num_nodes=NODES --num_gpus=8 --node_rank=RANK \
+         --master_addr=HOST t.py",
     ),
     (
         ByRank,
