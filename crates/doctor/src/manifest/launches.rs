@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::container::Container;
 use super::launch::{Launch, Told};
 use super::objects::scalar;
-use rallypoint_node::launch::{BY_FLAGS, Backend, Called, Grammar, PROGRAM, Role, Tool};
+use rallypoint_node::launch::{BY_FLAGS, Backend, Called, Grammar, PROGRAM, Role, Starts, Tool};
 use rallypoint_shell::{Command, Part, Text, basename};
 use serde_json::Value;
 
@@ -171,7 +171,8 @@ fn of_call(read: &Read<'_>, at: usize) -> Option<Launch> {
         is_configured: grammar.tool == Tool::Accelerate && (is_unreadable || called.has("config-file")),
         is_told_elsewhere: match grammar.tool {
             Tool::Accelerate => is_unreadable || called.has("config-file") || nodes.is_none(),
-            Tool::DeepSpeed => true,
+            // Its file of hosts says what no flag does.
+            Tool::DeepSpeed => called.starts() == Starts::All || nodes.is_none(),
             Tool::Torchrun => is_unreadable,
             _ => false,
         },
@@ -187,6 +188,8 @@ fn of_call(read: &Read<'_>, at: usize) -> Option<Launch> {
             processes.is_some() && (nodes.is_some() || command.words.iter().any(is_of_trainer))
         }
         _ if !grammar.is_open => nodes.is_some() || called.program().iter().any(|it| it.contains(".py")),
+        // Who has a number of nodes and no host meets nobody.
+        _ if grammar.name != PROGRAM.name && called.has("nnodes") => true,
         _ => nodes.is_some() && host.is_some(),
     };
     is_launch.then_some(Launch { backend, nodes, processes, host, port, ..launch })

@@ -162,6 +162,12 @@ impl<'w> Start<'w> {
     }
 }
 
+/// By which program a command of MPI starts another one, and how often.
+pub(crate) fn of_mpi(words: &[String], job: Size) -> Option<(String, Size)> {
+    let start = Start::of(words, job).filter(|start| start.by != "srun")?;
+    Some((start.by.to_owned(), start.size))
+}
+
 /// The program that a command starts on other nodes.
 pub(crate) fn started(words: &[String]) -> Option<&str> {
     let start = Start::of(words, Size::default())?;

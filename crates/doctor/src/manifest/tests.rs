@@ -306,3 +306,29 @@ fn two_nodes_of_one_job_choose_one_transport() {
     assert_eq!(ids(script(1, 0)), ["not-read"]);
     assert_eq!(ids(script(0, 1)), ["not-read"]);
 }
+
+/// The scripts of two nodes are told the same, and a rank each.
+#[test]
+fn two_nodes_of_one_job_are_told_the_same() {
+    let script = |rank: u8, port: u16| {
+        format!(
+            "#!/bin/bash\ntorchrun --nnodes=2 --nproc-per-node=8 --node-rank={rank} --master-addr=10.0.0.1 \
+             --master-port={port} train.py\n"
+        )
+    };
+    let ids = |own: &str, other: &str, beside: String| {
+        let files = [(own.to_owned(), script(0, 29500)), (other.to_owned(), beside)];
+        let found = check_manifests(&files, &[], &[]);
+        let ids: BTreeSet<&str> = found.iter().map(|check| check.id).collect();
+        let alone = check_manifests(&files[..1], &files[1..], &[]);
+        assert_eq!(ids, alone.iter().map(|check| check.id).collect::<BTreeSet<_>>());
+        ids.contains("agreement")
+    };
+    let (one, other) = ("run_node0.sh", "run_node1.sh");
+    assert!(!ids(one, other, script(1, 29500)));
+    assert!(ids(one, other, script(0, 29500)), "one rank");
+    assert!(ids(one, other, script(1, 29501)), "two ports");
+    assert!(ids("master.sh", "slave.sh", script(1, 29501)), "two ports, by their roles");
+    assert!(!ids("run_a.sh", "run_b.sh", script(0, 29501)), "two jobs");
+    assert!(!ids("a_node0.sh", "b_node0.sh", script(0, 29501)), "a node of two jobs");
+}

@@ -10,10 +10,9 @@ pub(super) const RULE: Rule = Rule {
     sees: "FAIL: a `volumeMount` whose volume is not there, two containers or volumes with one name, \
            KubeRay's `wait-gcs-ready` in a worker, GPUs in `requests` that `limits` do not have alike, \
            `memory: 16GB`, more in `requests` than in `limits`; `kind: job`; `apiVersion: v1` of a Job or \
-           RayCluster, none, or one that Kubernetes has no more; an Indexed Job without `completions`; a \
-           StatefulSet with `restartPolicy: OnFailure`, a Job without; a Deployment that does not select \
-           its pods; a PyTorchJob with two Masters, without a container `pytorch`, or with a role \
-           `Workers`; an MPIJob without Launcher; a TrainJob that sets `PET_*`; a RayService without \
+           RayCluster, none, or one that Kubernetes has no more; a StatefulSet with `restartPolicy: \
+           OnFailure`, a Job without; a PyTorchJob with two Masters, without a container `pytorch`, or with \
+           a role `Workers`; an MPIJob without Launcher; a TrainJob that sets `PET_*`; a RayService without \
            `rayClusterConfig`; by the published schemas: `value: 8` in `env` without quotes, a volume \
            without a name, `backoffLimit` in the spec of a PyTorchJob; capital letters or `_` in a name; \
            what a CustomResourceDefinition in the repository forbids. WARN: a field or a version that a \

@@ -7,7 +7,7 @@ pub(super) const RULE: Rule = Rule {
     sees: "FAIL: `torchrun --nnodes=4 train.py`, and nothing says where the nodes meet. WARN for a \
            PyTorchJob without Master, if the operator sets its nodes, and for a script that nothing starts",
     examples: ["no-endpoint.yaml", "good-job-static.yaml"],
-    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate], find),
+    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Other], find),
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
@@ -17,6 +17,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
         || !call.are_to_meet()
         || launch.is_told_elsewhere
         || launch.by_rallypoint
+        || launch.is_own
+        || launch.starts() != Starts::Node
         || call.may_be_told()
         || call.is_of_one_node()
         // An etcd client takes its address from its own configuration.
@@ -25,7 +27,11 @@ fn find(call: &Call<'_>) -> Option<Check> {
         return None;
     }
     let (Told { by, text }, name) = (launch.nodes.as_ref()?, launch.grammar.name);
-    let evidence = format!("{name} has {by} = {text} and no endpoint: each node waits alone on 127.0.0.1");
+    let then = match launch.tool() {
+        Tool::Other => "each node waits alone, or refuses to start",
+        _ => "each node waits alone on 127.0.0.1",
+    };
+    let evidence = format!("{name} has {by} = {text} and no endpoint: {then}");
     let remedy = match (pods.maker, pods.first_host()) {
         (Maker::PyTorchJob, _) if !pods.has(When::Master) => {
             "add a Master to pytorchReplicaSpecs (the operator then sets the endpoint), or an elasticPolicy"
@@ -35,7 +41,9 @@ fn find(call: &Call<'_>) -> Option<Check> {
             let host = host.unwrap_or_else(|| "HOST".into());
             let flag = match (launch.tool(), &launch.backend) {
                 (Tool::Accelerate, _) | (_, Backend::Static) => {
-                    format!("{}={host}", launch.grammar.flag(Role::Host).unwrap_or_default())
+                    let flag = |role| launch.grammar.flag(role);
+                    let flag = flag(Role::Host).or_else(|| flag(Role::Endpoint));
+                    format!("{}={host}", flag.unwrap_or_default())
                 }
                 _ => format!("--rdzv-endpoint={host}:29500"),
             };

@@ -3,6 +3,7 @@
 
 use super::prelude::*;
 use crate::manifest::pods::Size;
+use crate::manifest::scripts;
 
 pub(super) const RULE: Rule = Rule {
     id: "node-count",
@@ -44,8 +45,11 @@ fn find(call: &Call<'_>) -> Option<Check> {
 
 /// Several launchers on one node.
 fn too_often(call: &Call<'_>) -> Option<Check> {
-    let (name, step) = (call.launch.grammar.name, &call.pods.step);
-    let (by, Size { nodes, tasks, each }) = (step.by.as_ref()?, step.size);
+    let name = call.launch.grammar.name;
+    let (by, Size { nodes, tasks, each }) = match &call.pods.step.by {
+        Some(by) => (by.clone(), call.pods.step.size),
+        None => by_mpi(call)?,
+    };
     let often = match (nodes, tasks, each) {
         (Some(nodes), Some(tasks), _) if tasks > nodes => {
             format!("{tasks} times on {}", counted(nodes, "node", "nodes"))
@@ -55,6 +59,16 @@ fn too_often(call: &Call<'_>) -> Option<Check> {
     };
     let evidence = format!("{by} starts {name} {often}, and each starts its own processes");
     Some(Check::fail(evidence, remedy(call)))
+}
+
+/// What `mpirun` of an MPIJob starts in its Workers.
+fn by_mpi(call: &Call<'_>) -> Option<(String, Size)> {
+    let Call { manifests, pods, launch, .. } = call;
+    let is_led = pods.maker == Maker::MpiJob && pods.role == "launcher";
+    let workers = manifests.of_object(pods.object).find(|own| is_led && own.role == "worker")?;
+    let slots = pods.owner.get("slotsPerWorker").map_or(Some(1), Value::as_u64);
+    let job = Size { nodes: workers.count, tasks: None, each: slots };
+    scripts::of_mpi(&launch.command.written(), job)
 }
 
 /// In a job with a number of tasks Lightning starts no process itself: Slurm is to start one for each device.
@@ -163,6 +177,9 @@ fn meets_others(call: &Call<'_>, total: u64) -> Option<Check> {
 fn remedy(call: &Call<'_>) -> String {
     let (launch, name) = (call.launch, call.launch.grammar.name);
     let step = &call.pods.step;
+    if by_mpi(call).is_some() {
+        return format!("one task on each node: mpirun -npernode 1 {name} …");
+    }
     if !call.pods.are_tasks() {
         return format!("change both together: the number of pods and {}", launch.nodes_flag());
     }
