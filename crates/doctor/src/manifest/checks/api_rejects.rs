@@ -2,7 +2,7 @@
 
 use super::super::objects::parse;
 use super::super::pods::is_patch;
-use super::super::schemas;
+use super::super::{schemas, validation};
 use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
@@ -24,7 +24,12 @@ pub(super) const RULE: Rule = Rule {
             let by_kind = of_kind(pods).or_else(|| of_kubeflow(pods)).or_else(|| of_volcano(pods));
             let paths =
                 pods.all().filter_map(|own| field_path(pods, own).or_else(|| of_container(pods, own)));
-            by_kind.into_iter().chain(paths).chain(of_template(pods)).collect::<Vec<_>>()
+            by_kind
+                .into_iter()
+                .chain(paths)
+                .chain(of_template(pods))
+                .chain(validation::of_pods(pods))
+                .collect::<Vec<_>>()
         };
         let of_object = |object: &Object| {
             let makes_pods = manifests.of_object(object.number).next().is_some();
@@ -34,8 +39,9 @@ pub(super) const RULE: Rule = Rule {
             let of_ray = of_ray
                 .or_else(|| version(object, manifests.definition(object).is_some()))
                 .or_else(|| replica_policy(object));
-            let of_any = || ports(object).or_else(|| label(object)).filter(|_| !object.has_blanks);
-            of_ray.or_else(of_any).or_else(|| exported(object).filter(|_| makes_pods))
+            of_ray
+                .or_else(|| validation::of_object(object))
+                .or_else(|| exported(object).filter(|_| makes_pods))
         };
         let found = names(manifests).into_iter().chain(manifests.pods.iter().flat_map(of_pods));
         let found = found.chain(manifests.objects.iter().filter_map(of_object));
@@ -54,13 +60,6 @@ fn name(item: &Value) -> Option<&str> {
 fn of_template(pods: &Pods) -> Option<Check> {
     if pods.is_open || pods.is_container {
         return None;
-    }
-    let is_any = |item: &&Value| item.get("operator").is_some_and(|it| it == "Exists");
-    let has_value =
-        |item: &&Value| item.get("value").and_then(Value::as_str).is_some_and(|it| !it.is_empty());
-    if list(&pods.spec, "/tolerations").iter().filter(is_any).any(|item| has_value(&item)) {
-        let evidence = "a toleration with `operator: Exists` and a value: the API server rejects the object";
-        return Some(Check::fail(evidence, "no value, or operator: Equal").at(pods.at("tolerations")));
     }
     let volumes = || list(&pods.spec, "/volumes");
     for items in [["/volumes", ""], ["/containers", "/initContainers"]] {
@@ -250,25 +249,6 @@ fn replica_policy(object: &Object) -> Option<Check> {
     let evidence = format!("restartPolicy: {policy} is none that Kubernetes knows: no pod is ever made");
     let check = Check::fail(evidence, format!("restartPolicy: {}", POLICIES[1..].join(" or ")));
     Some(check.at(object.place(&format!("spec.{field}.{role}.restartPolicy"))))
-}
-
-fn ports(object: &Object) -> Option<Check> {
-    let ports = list(&object.value, "/spec/ports");
-    let is_unnamed = object.kind == "Service" && ports.iter().any(|port| port.get("name").is_none());
-    (is_unnamed && ports.len() > 1).then(|| {
-        let evidence = "several ports, and not all have a name: the API server rejects the Service";
-        Check::fail(evidence, "name: … for each port").at(object.place("spec.ports"))
-    })
-}
-
-fn label(object: &Object) -> Option<Check> {
-    let labels = texts(object.value.pointer("/metadata/labels"));
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let is_wrong = |text: &str| !text.chars().all(is_allowed) && !text.contains(['$', '{', '<', '%']);
-    let (key, value) = labels.iter().find(|(_, value)| is_wrong(value))?;
-    let evidence = format!("the label {key} is `{value}`: the API server rejects the object");
-    let remedy = "letters, digits, `-`, `_` and `.` only; an annotation takes any text";
-    Some(Check::fail(evidence, remedy).at(object.place("metadata.labels")))
 }
 
 /// What `fieldRef` can read, beside labels and annotations by their keys.
