@@ -83,7 +83,7 @@ pub(crate) fn of_object(object: &Object) -> Option<Check> {
     let found = match object.kind.as_str() {
         _ if object.has_blanks => None,
         _ if is_nameless(object) => wrong("metadata", "an object without a name", "metadata.name"),
-        "Service" => service(&object.value),
+        "Service" if object.api == "v1" => service(&object.value),
         "Job" if object.api.starts_with("batch/") => job(&object.value["spec"], &object.name, 63),
         "CronJob" => job(&object.value["spec"]["jobTemplate"]["spec"], &object.name, 52),
         "PersistentVolumeClaim" => claim(&object.value["spec"]),

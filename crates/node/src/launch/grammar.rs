@@ -483,6 +483,10 @@ impl Called {
                 at += 1;
                 continue;
             }
+            if word == "--" {
+                at += 1;
+                continue;
+            }
             let name = grammar.meant(word);
             let inline = match word.strip_prefix("--") {
                 Some(long) => long.split_once('=').map(|(_, value)| value.to_owned()),

@@ -29,7 +29,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
             format!("{each} processes in a pod ({by}), but the number of GPUs is empty: it has none");
         return Some(Check::fail(evidence, format!("nvidia.com/gpu: {each}")).at(call.at("resources")));
     }
-    let said = call.variable("CUDA_VISIBLE_DEVICES");
+    // deepspeed does not read it beside its own flags.
+    let said = call.variable("CUDA_VISIBLE_DEVICES").filter(|_| launch.tool() != Tool::DeepSpeed);
     let visible = said.and_then(Text::literal).unwrap_or_default();
     let visible = visible.split(',').map(|one| one.trim().parse::<u64>().ok()).collect::<Option<Vec<_>>>();
     let visible = visible.map(|all| u64::try_from(all.len()).unwrap_or(u64::MAX));

@@ -16,7 +16,8 @@ pub(super) const RULE: Rule = Rule {
 /// The exit code of a pipe is that of its last command.
 fn hides_failure(pods: &Pods, container: &Container) -> Option<Check> {
     let is_seen = |text: &str| text.contains("pipefail");
-    let launch = container.launches.iter().find(|launch| launch.command.piped)?;
+    let matters = |launch: &&Launch| pods.are_several() || launch.tool() != Tool::Program;
+    let launch = container.launches.iter().filter(matters).find(|launch| launch.command.piped)?;
     let all = container.commands.iter();
     let reads =
         all.skip(launch.at).skip(1).find(|command| !command.piped && command.moment >= launch.command.moment);
