@@ -37,7 +37,7 @@ pub(crate) fn of(container: &Container) -> Vec<Launch> {
 
 /// Whether these words start a part of Ray.
 pub(crate) fn starts_ray(words: &[String]) -> bool {
-    Called::find(words).is_some_and(|called| called.grammar.name == "ray start")
+    Called::find(words).is_some_and(|called| called.grammar.is("ray start"))
 }
 
 fn empty(grammar: &'static Grammar, command: &Command, at: usize) -> Launch {
@@ -189,7 +189,7 @@ fn of_call(read: &Read<'_>, at: usize) -> Option<Launch> {
         }
         _ if !grammar.is_open => nodes.is_some() || called.program().iter().any(|it| it.contains(".py")),
         // Who has a number of nodes and no host meets nobody.
-        _ if grammar.name != PROGRAM.name && called.has("nnodes") => true,
+        _ if grammar.name != PROGRAM.name && read.told(Role::Nodes).is_some() => true,
         _ => nodes.is_some() && host.is_some(),
     };
     is_launch.then_some(Launch { backend, nodes, processes, host, port, ..launch })

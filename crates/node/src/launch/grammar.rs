@@ -237,6 +237,22 @@ const VLLM: Grammar = Grammar {
     ..NO_FLAGS
 };
 
+/// What starts torchrun with the values of these variables, and has no flags for them.
+const BY_VARIABLES: Grammar = Grammar {
+    tool: Tool::Other,
+    name: "llamafactory-cli",
+    called: &["llamafactory-cli train"],
+    starts: Starts::Node,
+    roles: &[
+        (Role::Nodes, &["NNODES"]),
+        (Role::Processes, &["NPROC_PER_NODE"]),
+        (Role::Rank, &["NODE_RANK"]),
+        (Role::Host, &["MASTER_ADDR"]),
+        (Role::Port, &["MASTER_PORT"]),
+    ],
+    ..NO_FLAGS
+};
+
 #[rustfmt::skip]
 const ENDPOINTS: Names = &[
     "master-addr", "master-ip", "master-host", "dist-init-addr", "dist-url", "init-method", "main-address",
@@ -259,7 +275,7 @@ const OTHER: Grammar = Grammar {
 };
 
 /// In the order in which they are looked for.
-pub static GRAMMARS: [Grammar; 11] = [
+pub static GRAMMARS: [Grammar; 14] = [
     TORCHRUN,
     // The program of nvidia-resiliency-ext has torchrun's flags, and some more.
     Grammar {
@@ -268,6 +284,8 @@ pub static GRAMMARS: [Grammar; 11] = [
         is_complete: false,
         ..TORCHRUN
     },
+    // torchtune's, which has torchrun's flags in front of its recipe.
+    Grammar { name: "tune run", called: &["tune run"], refuses: false, is_complete: false, ..TORCHRUN },
     ACCELERATE,
     DEEPSPEED,
     // What the other one starts on each node.
@@ -337,6 +355,12 @@ pub static GRAMMARS: [Grammar; 11] = [
         ],
         ..VLLM
     },
+    BY_VARIABLES,
+    Grammar {
+        name: "swift",
+        called: &["swift sft", "swift pt", "swift rlhf", "megatron sft"],
+        ..BY_VARIABLES
+    },
     // Each part of a Ray cluster is started once on its node.
     Grammar {
         tool: Tool::Other,
@@ -374,9 +398,16 @@ impl Grammar {
         self.roles.iter().find(|(own, _)| *own == role).map_or(&[], |(_, names)| names)
     }
 
-    /// Its flag for something, as people write it.
+    /// Its flag for something, as people write it, or its variable.
     pub fn flag(&self, role: Role) -> Option<String> {
-        Some(self.spelled(self.names(role).iter().find(|name| !is_variable(name))?))
+        let mut flags = self.names(role).iter().filter(|name| !is_variable(name));
+        let variable = || self.names(role).first().map(|name| (*name).to_owned());
+        flags.next().map(|name| self.spelled(name)).or_else(variable)
+    }
+
+    /// Whether it is the launcher that this program calls.
+    pub fn is(&self, program: &str) -> bool {
+        self.called.contains(&program)
     }
 
     /// A flag as people write it.

@@ -86,7 +86,7 @@ impl Torchrun {
 
     /// Whether it is `ft_launcher`.
     pub fn is_ft_launcher(&self) -> bool {
-        !self.grammar.is_complete
+        self.grammar.is("ft_launcher")
     }
 
     /// Whether its flags can be changed: not in a shell script.
