@@ -28,6 +28,13 @@ fn find(call: &Call<'_>) -> Option<Check> {
     // `trains-alone` knows what a deepspeed starts that reaches all nodes.
     let is_once = call.launch.starts() == Starts::One
         || call.launch.starts() == Starts::All && call.launch.tool() == Tool::DeepSpeed;
+    let is_whole = call.launch.called.as_ref().is_some_and(|called| {
+        let knows_others = ["hostfile", "H", "launcher"].iter().any(|flag| called.has(flag));
+        is_once && call.launch.tool() == Tool::DeepSpeed && !knows_others && !called.is_open
+    });
+    if is_whole {
+        return Some(idle(call)?.at(call.at("command")));
+    }
     if *by_rallypoint || *is_own || is_once || are_nodes {
         return None;
     }

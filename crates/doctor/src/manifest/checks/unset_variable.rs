@@ -133,7 +133,11 @@ fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Ch
                 text.match_indices(name).all(|(at, _)| {
                     let (before, behind) = (&text[..at], &text[at.saturating_add(name.len())..]);
                     let is_part = before.ends_with(is_word) || behind.starts_with(is_word);
-                    is_part || (before.ends_with('$') || before.ends_with("${")) && !behind.starts_with(":=")
+                    // `NAME=$NAME` sets nothing.
+                    let mut own = [format!("=${name}"), format!("=${{{name}}}")].into_iter();
+                    let is_itself = own.any(|own| behind.lines().next() == Some(own.as_str()));
+                    let is_read = before.ends_with('$') || before.ends_with("${");
+                    is_part || is_itself || is_read && !behind.starts_with(":=")
                 })
             })
     };
