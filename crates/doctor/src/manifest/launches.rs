@@ -55,16 +55,17 @@ fn backend(told: Option<Told>) -> Backend {
 
 /// The parts of `HOST:PORT`, also of `tcp://HOST:PORT`. With another scheme, such as `file`, no host is
 /// named.
-fn host_and_port(told: Told) -> Option<(Told, Option<Told>)> {
+fn host_and_port(told: &Told) -> Option<(Told, Option<Told>)> {
     let text = match told.text.split_once('/') {
-        None => told.text,
+        None => told.text.clone(),
         Some((scheme, rest)) => rest.split_once('/').filter(|_| scheme.literal() == Some("tcp:"))?.1,
     };
-    let by = told.by;
-    Some(match text.split_once(':') {
-        Some((text, port)) => (Told { text, by: by.clone() }, Some(Told { text: port, by })),
-        None => (Told { text, by }, None),
-    })
+    let (host, port) = match text.split_once(':') {
+        Some((host, port)) => (host, Some(port)),
+        None => (text, None),
+    };
+    let of = |text| Told { text, by: told.by.clone() };
+    Some((of(host), port.map(of)))
 }
 
 /// Hydra's `launcher.nnodes=2` as the flag `--nnodes=2`.
@@ -125,24 +126,27 @@ fn of_call(read: &Read<'_>, at: usize) -> Option<Launch> {
     let backend = backend(read.told(Role::Backend));
     let endpoint = read.told(Role::Endpoint).filter(|told| told.text.literal() != Some(""));
     let (host, port) = match endpoint {
-        Some(told) => {
-            let (host, port) = host_and_port(told)?;
-            (Some(host), port.or_else(|| read.told(Role::Port)))
-        }
+        Some(told) => match host_and_port(&told) {
+            Some((host, port)) => {
+                (Some(host), port.or_else(|| read.told(Role::Port).filter(|_| !is_torchrun)))
+            }
+            None if grammar.name == PROGRAM.name => return None,
+            None => (Some(told), None),
+        },
         // With another backend torchrun reads the endpoint alone.
         None if is_torchrun && backend != Backend::Static => (None, None),
         None => (read.told(Role::Host), read.told(Role::Port)),
     };
     let world = read.told(Role::World);
-    let nodes = read.told(Role::Nodes);
     let processes = read.told(Role::Processes);
-    let nodes = match grammar.name {
-        // torchrun keeps the number of nodes beside --standalone, and each node then waits alone.
-        _ if standalone => nodes.or_else(|| here("1", "--standalone")),
-        "SGLang" => nodes.or_else(|| here("1", "no --nnodes")),
-        "composer" => world.as_ref().zip(processes.as_ref()).and_then(|(world, each)| divided(world, each)),
-        _ => nodes,
+    let by_world = || divided(world.as_ref()?, processes.as_ref()?);
+    let usual = || match () {
+        // It keeps the number of nodes beside --standalone, and each node then waits alone.
+        () if standalone => here("1", "--standalone"),
+        () if grammar.is("sglang") => here("1", "no --nnodes"),
+        () => None,
     };
+    let nodes = read.told(Role::Nodes).or_else(by_world).or_else(usual);
     let of_all = || match &nodes {
         Some(nodes) if grammar.tool == Tool::Other => {
             let told = divided(world.as_ref()?, nodes)?;

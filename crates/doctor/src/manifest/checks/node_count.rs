@@ -25,17 +25,15 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let are_nodes = size.nodes > Some(1)
         && call.launch.tool() != Tool::Lightning
         && size.tasks == call.launch.most_nodes().map(u64::from);
-    // `trains-alone` knows what a deepspeed starts that reaches all nodes.
-    let is_once = call.launch.starts() == Starts::One
-        || call.launch.starts() == Starts::All && call.launch.tool() == Tool::DeepSpeed;
-    let is_whole = call.launch.called.as_ref().is_some_and(|called| {
-        let knows_others = ["hostfile", "H", "launcher"].iter().any(|flag| called.has(flag));
-        is_once && call.launch.tool() == Tool::DeepSpeed && !knows_others && !called.is_open
-    });
-    if is_whole {
-        return Some(idle(call)?.at(call.at("command")));
+    let starts = call.launch.starts();
+    if starts == Starts::All && call.launch.tool() == Tool::DeepSpeed {
+        // With hosts it reaches them by itself. `trains-alone` knows several of it.
+        let called = call.launch.called.as_ref()?;
+        let knows_others =
+            ["hostfile", "H", "launcher"].iter().any(|flag| called.has(flag)) || called.is_open;
+        return Some(idle(call).filter(|_| !knows_others)?.at(call.at("command")));
     }
-    if *by_rallypoint || *is_own || is_once || are_nodes {
+    if *by_rallypoint || *is_own || starts == Starts::One || are_nodes {
         return None;
     }
     // `trains-alone` knows a TrainJob.
