@@ -167,12 +167,13 @@ fn meets_others(call: &Call<'_>, total: u64) -> Option<Check> {
         Target::Absent => pods.are_tasks() && pods.step.by.is_some() && !is_localhost(&host.text),
         _ => false,
     };
-    let ranked = launch.node_rank.as_ref().is_some_and(|told| told.text.varies());
+    // A rank is asked for only where there are others.
+    let is_ranked = launch.node_rank.as_ref().is_some_and(|told| told.text.literal() != Some("0"));
     let told = launch.nodes.as_ref().filter(|_| is_shared && total > 1 && pods.are_alike())?;
-    (ranked || launch.backend == Backend::C10d && launch.run_id.is_some()).then(|| {
+    (is_ranked || launch.backend == Backend::C10d && launch.run_id.is_some()).then(|| {
         let what = if pods.are_tasks() { "tasks" } else { "pods" };
         let evidence = format!(
-            "{} expects 1 node ({}), but {total} {what} come to {} ({}): one gets in",
+            "{} expects 1 node ({}), but {total} {what} come to {} ({}): each trains alone, or one gets in",
             launch.grammar.name, told.by, host.text, host.by
         );
         Check::fail(evidence, format!("{}={total}", launch.nodes_flag()))
