@@ -76,9 +76,9 @@ pub struct Grammar {
     /// What a call of it starts.
     pub starts: Starts,
     roles: &'static [(Role, Names)],
-    /// Other flags with a value.
-    values: Names,
-    switches: Names,
+    /// Other flags with a value, and those without, parted by blanks.
+    values: &'static str,
+    switches: &'static str,
     /// With one of these it starts the processes of its own node only.
     on_its_node: Names,
     /// Whether its flags may stand anywhere, and not only in front of a script.
@@ -101,8 +101,8 @@ const NO_FLAGS: Grammar = Grammar {
         (Role::Host, &["MASTER_ADDR"]),
         (Role::Port, &["MASTER_PORT"]),
     ],
-    values: &[],
-    switches: &[],
+    values: "",
+    switches: "",
     on_its_node: &[],
     is_open: true,
     abbreviates: false,
@@ -129,17 +129,11 @@ const TORCHRUN: Grammar = Grammar {
         (Role::RunId, &["rdzv-id", "PET_RDZV_ID"]),
         (Role::Backend, &["rdzv-backend", "PET_RDZV_BACKEND"]),
     ],
-    #[rustfmt::skip]
-    values: &[
-        "rdzv-conf", "max-restarts", "monitor-interval", "start-method", "event-log-handler", "role",
-        "log-dir", "redirects", "tee", "log-line-prefix-template", "local-ranks-filter",
-        "duplicate-stdout-filters", "duplicate-stderr-filters", "local-addr", "logs-specs", "numa-binding",
-        "signals-to-handle", "shutdown-timeout", "print-completion", "r", "t",
-    ],
-    #[rustfmt::skip]
-    switches: &[
-        "standalone", "module", "no-python", "run-path", "virtual-local-rank", "use-env", "help", "h", "m",
-    ],
+    values: "rdzv-conf max-restarts monitor-interval start-method event-log-handler role log-dir \
+        redirects tee log-line-prefix-template local-ranks-filter duplicate-stdout-filters \
+        duplicate-stderr-filters local-addr logs-specs numa-binding signals-to-handle \
+        shutdown-timeout print-completion r t",
+    switches: "standalone module no-python run-path virtual-local-rank use-env help h m",
     is_open: false,
     abbreviates: true,
     refuses: true,
@@ -161,31 +155,24 @@ const ACCELERATE: Grammar = Grammar {
         (Role::Port, &["main-process-port"]),
         (Role::Backend, &["rdzv-backend"]),
     ],
-    #[rustfmt::skip]
-    values: &[
-        "config-file", "mixed-precision", "num-cpu-threads-per-process", "dynamo-backend", "dynamo-mode",
-        "gpu-ids", "t", "tee", "log-dir", "role", "rdzv-conf", "max-restarts", "monitor-interval", "vm",
-        "env", "main-training-function", "deepspeed-config-file", "zero-stage", "offload-optimizer-device",
-        "offload-param-device", "offload-optimizer-nvme-path", "offload-param-nvme-path",
-        "gradient-accumulation-steps", "gradient-clipping", "zero3-init-flag", "zero3-save-16bit-model",
-        "deepspeed-hostfile", "deepspeed-exclusion-filter", "deepspeed-inclusion-filter",
-        "deepspeed-multinode-launcher", "deepspeed-moe-layer-cls-names", "fsdp-version",
-        "fsdp-offload-params", "fsdp-min-num-params", "fsdp-sharding-strategy",
-        "fsdp-reshard-after-forward", "fsdp-auto-wrap-policy", "fsdp-transformer-layer-cls-to-wrap",
-        "fsdp-backward-prefetch", "fsdp-state-dict-type", "fsdp-forward-prefetch", "fsdp-use-orig-params",
-        "fsdp-cpu-ram-efficient-loading", "fsdp-sync-module-states", "fsdp-activation-checkpointing",
-        "megatron-lm-tp-degree", "megatron-lm-pp-degree", "megatron-lm-num-micro-batches",
-        "megatron-lm-sequence-parallelism", "megatron-lm-recompute-activations",
-        "megatron-lm-use-distributed-optimizer", "megatron-lm-gradient-clipping", "fp8-backend",
-        "mpirun-hostfile", "mpirun-ccl",
-    ],
-    #[rustfmt::skip]
-    switches: &[
-        "cpu", "multi-gpu", "tpu", "ipex", "use-xpu", "use-deepspeed", "use-fsdp", "use-megatron-lm",
-        "same-network", "module", "m", "no-python", "enable-cpu-affinity", "dynamo-use-fullgraph",
-        "dynamo-use-dynamic", "dynamo-use-regional-compilation", "use-parallelism-config", "downcast-bf16",
-        "tpu-cluster", "no-tpu-cluster", "tpu-use-sudo", "quiet", "q", "debug", "help", "h",
-    ],
+    values: "config-file mixed-precision num-cpu-threads-per-process dynamo-backend dynamo-mode gpu-ids t \
+        tee log-dir role rdzv-conf max-restarts monitor-interval vm env main-training-function \
+        deepspeed-config-file zero-stage offload-optimizer-device offload-param-device \
+        offload-optimizer-nvme-path offload-param-nvme-path gradient-accumulation-steps \
+        gradient-clipping zero3-init-flag zero3-save-16bit-model deepspeed-hostfile \
+        deepspeed-exclusion-filter deepspeed-inclusion-filter deepspeed-multinode-launcher \
+        deepspeed-moe-layer-cls-names fsdp-version fsdp-offload-params fsdp-min-num-params \
+        fsdp-sharding-strategy fsdp-reshard-after-forward fsdp-auto-wrap-policy \
+        fsdp-transformer-layer-cls-to-wrap fsdp-backward-prefetch fsdp-state-dict-type \
+        fsdp-forward-prefetch fsdp-use-orig-params fsdp-cpu-ram-efficient-loading \
+        fsdp-sync-module-states fsdp-activation-checkpointing megatron-lm-tp-degree \
+        megatron-lm-pp-degree megatron-lm-num-micro-batches megatron-lm-sequence-parallelism \
+        megatron-lm-recompute-activations megatron-lm-use-distributed-optimizer \
+        megatron-lm-gradient-clipping fp8-backend mpirun-hostfile mpirun-ccl",
+    switches: "cpu multi-gpu tpu ipex use-xpu use-deepspeed use-fsdp use-megatron-lm same-network module m \
+        no-python enable-cpu-affinity dynamo-use-fullgraph dynamo-use-dynamic \
+        dynamo-use-regional-compilation use-parallelism-config downcast-bf16 tpu-cluster \
+        no-tpu-cluster tpu-use-sudo quiet q debug help h",
     is_open: false,
     refuses: true,
     ..NO_FLAGS
@@ -204,18 +191,11 @@ const DEEPSPEED: Grammar = Grammar {
         (Role::Host, &["master-addr"]),
         (Role::Port, &["master-port"]),
     ],
-    #[rustfmt::skip]
-    values: &[
-        "hostfile", "H", "include", "i", "exclude", "e", "min-elastic-nodes", "max-elastic-nodes",
-        "launcher", "launcher-args", "enable-each-rank-log", "autotuning", "bind-core-list", "ssh-port",
-        "venv-script",
-    ],
-    #[rustfmt::skip]
-    switches: &[
-        "module", "no-python", "no-local-rank", "no-ssh-check", "force-multi", "save-pid",
-        "elastic-training", "bind-cores-to-rank", "no-ssh", "help", "h",
-    ],
-    on_its_node: &["no-ssh", "node-rank"],
+    values: "hostfile H include i exclude e min-elastic-nodes max-elastic-nodes launcher launcher-args \
+        enable-each-rank-log autotuning bind-core-list ssh-port venv-script",
+    switches: "module no-python no-local-rank no-ssh-check force-multi save-pid elastic-training \
+        bind-cores-to-rank no-ssh help h",
+    on_its_node: &["no-ssh"],
     is_open: false,
     abbreviates: true,
     refuses: true,
@@ -302,8 +282,8 @@ pub static GRAMMARS: [Grammar; 14] = [
             (Role::Host, &["master-addr", "MASTER_ADDR"]),
             (Role::Port, &["master-port", "MASTER_PORT"]),
         ],
-        values: &["stdout", "stderr"],
-        switches: &["verbose", "v", "module-mode", "m", "command-mode", "c", "version", "help", "h"],
+        values: "stdout stderr",
+        switches: "verbose v module-mode m command-mode c version help h",
         is_open: false,
         abbreviates: true,
         refuses: true,
@@ -322,7 +302,7 @@ pub static GRAMMARS: [Grammar; 14] = [
             (Role::Host, &["main-address"]),
             (Role::Port, &["main-port"]),
         ],
-        values: &["accelerator", "strategy", "precision"],
+        values: "accelerator strategy precision",
         is_open: false,
         ..NO_FLAGS
     },
@@ -337,8 +317,8 @@ pub static GRAMMARS: [Grammar; 14] = [
             (Role::Host, &["master-addr"]),
             (Role::Port, &["master-port"]),
         ],
-        values: &["host", "H", "hostfile", "include", "exclude", "extra-launch-args", "ssh-port"],
-        switches: &["m"],
+        values: "host H hostfile include exclude extra-launch-args ssh-port",
+        switches: "m",
         is_open: false,
         ..NO_FLAGS
     },
@@ -423,12 +403,12 @@ impl Grammar {
 
     fn with_value(&self) -> impl Iterator<Item = &'static str> {
         let of_roles = self.roles.iter().flat_map(|(_, names)| *names).copied();
-        of_roles.filter(|name| !is_variable(name)).chain(self.values.iter().copied())
+        of_roles.filter(|name| !is_variable(name)).chain(self.values.split_whitespace())
     }
 
     /// All flags.
     pub fn flags(&self) -> impl Iterator<Item = &'static str> {
-        self.with_value().chain(self.switches.iter().copied())
+        self.with_value().chain(self.switches.split_whitespace())
     }
 
     /// Whether a word starts a call of a launcher, or Python.

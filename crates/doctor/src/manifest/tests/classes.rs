@@ -128,6 +128,7 @@ fn pods_are_as_many_as_wait_and_differ_in_their_ranks() {
         says(pods("Indexed", 2, index, host), &[], "right");
         says(pods("Indexed", 4, index, host), &["node-count"], "too few pods");
         says(pods("Indexed", 2, "0", host), &by_rank("node-rank"), "one rank for all");
+        assert!(pods("Indexed", 1, index, host).contains(&"node-count"), "one node told: {launcher}");
         says(pods("Indexed", 2, index, "localhost"), &["endpoint"], "each meets itself");
         says(pods("Indexed", 2, index, "$HOSTNAME"), &["endpoint"], "each meets itself by its name");
         let without = pods("NonIndexed", 2, index, host);
