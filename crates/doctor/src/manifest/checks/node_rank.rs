@@ -304,7 +304,8 @@ fn filled_in_early(pods: &Pods, container: &Container) -> Option<Check> {
 fn early_word(command: &Command) -> Option<String> {
     let starts = |word: &Text| word.literal().is_some_and(|it| Grammar::is_program(it) || is_script(it));
     let has_program = command.words.iter().any(starts);
-    Some(command.words.iter().filter(|_| has_program).find(|word| is_first(word))?.to_string())
+    let word = command.words.iter().filter(|_| has_program).find(|word| is_first(word))?.to_string();
+    Some(word.replace(&format!("$<{}>", Source::FirstNode.name()), "$SLURM_PROCID"))
 }
 
 /// A variable for a rank with the number of the first node, which a program of Python gets, or one that is
