@@ -13,6 +13,10 @@ pub(super) const RULE: Rule = Rule {
 fn find(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, .. } = call;
     let has_host = launch.host.as_ref().is_some_and(|told| told.text.literal() != Some(""));
+    // Who names a host that this backend does not read means it for all nodes.
+    let is_for_one = call.is_of_one_node()
+        && (launch.backend == Backend::Static
+            || !launch.called.as_ref().is_some_and(|called| called.has("master-addr")));
     if has_host
         || !call.are_to_meet()
         || launch.is_told_elsewhere
@@ -20,7 +24,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
         || launch.is_own
         || launch.starts() != Starts::Node
         || call.may_be_told()
-        || call.is_of_one_node()
+        || is_for_one
         // An etcd client takes its address from its own configuration.
         || matches!(launch.backend, Backend::Other(_))
     {
