@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use rallypoint_node::launch::is_flag_of_torchrun;
+use rallypoint_node::launch::GRAMMARS;
 use rallypoint_protocol::Op;
 use rallypoint_protocol::keys::{KeyPattern, RendezvousPart, classify};
 use serde_json::Value as Json;
@@ -71,7 +71,9 @@ fn unknown(row: &Json) -> Vec<String> {
             keys.chain(op).collect()
         }
         "unknown" => vec![format!("an operation after {}", text("after"))],
-        "flag" if !is_flag_of_torchrun(text("name")) => vec![format!("torchrun flag --{}", text("name"))],
+        "flag" if !GRAMMARS[0].flags().any(|flag| flag == text("name")) => {
+            vec![format!("torchrun flag --{}", text("name"))]
+        }
         "method" if !METHODS.contains(&text("name")) => vec![format!("TCPStore method {}", text("name"))],
         _ => Vec::new(),
     }

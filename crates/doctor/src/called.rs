@@ -3,7 +3,7 @@
 
 use crate::manifest::launch::Launch;
 use crate::manifest::launches;
-use rallypoint_node::launch::{Environment, Torchrun, find_torchrun_in};
+use rallypoint_node::launch::{Environment, Tool, Torchrun, find_torchrun_in};
 use rallypoint_shell::{self as shell, Command, Part, Reading, Source, Surroundings, Text, Variables};
 
 /// torchrun as a command starts it on this host, and the variables that it gets. `file` gives the text of a
@@ -19,7 +19,7 @@ pub fn find_command(
     let found = commands.iter().find_map(|command| {
         let words: Vec<String> = command.words.iter().map(|word| filled(word, hostname).0).collect();
         let torchrun = Torchrun::parse(&words);
-        let accelerate = launches::accelerate(command, 0);
+        let accelerate = launches::launch(command, 0).filter(|it| it.tool() == Tool::Accelerate);
         (torchrun.is_some() || accelerate.is_some()).then(|| {
             // accelerate gives its master to its processes.
             let given = |launch: Launch| [("MASTER_ADDR", launch.host), ("MASTER_PORT", launch.port)];

@@ -71,10 +71,15 @@ pub struct Command {
     pub private: Rc<BTreeSet<String>>,
     /// Whether other variables may be set, too.
     pub open: bool,
-    /// Whether it is in a loop, or behind a condition that may differ between pods: it may run in some only.
+    /// Whether it is behind a condition that may differ between pods, or in the background of a loop: it may
+    /// run in some only.
     pub conditional: bool,
+    /// Whether it is in a loop of which the number of turns is not known.
+    pub repeated: bool,
     /// When it runs: the commands of one moment run side by side.
     pub moment: usize,
+    /// Whether another command of a pipe reads what it prints, and gives the exit code.
+    pub piped: bool,
     /// Whether the script goes on while it runs: a `&` stands behind it.
     pub background: bool,
 }

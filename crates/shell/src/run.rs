@@ -76,7 +76,13 @@ pub(super) struct Shell<'a> {
     /// Whether `exit` was reached.
     ended: bool,
     depth: usize,
+    /// The conditions and loops around.
     conditional: usize,
+    piped: bool,
+    /// Whether the script looks at the exit codes in its pipes.
+    pipefail: bool,
+    /// The loops among them.
+    loops: usize,
     /// The parts of the script in the background that are being read.
     background: usize,
     /// Whether something still runs in the background.
@@ -107,6 +113,9 @@ impl<'a> Shell<'a> {
             ended: false,
             depth: 0,
             conditional: 0,
+            piped: false,
+            pipefail: false,
+            loops: 0,
             background: 0,
             has_others: false,
             moment: 0,
@@ -133,6 +142,7 @@ impl Shell<'_> {
         }
         // A line that goes on behind the end does not matter to a shell.
         let whole = text.trim_end().trim_end_matches('\\');
+        self.pipefail |= text.contains("PIPESTATUS");
         match parsed(whole) {
             Ok(program) => {
                 self.depth = self.depth.saturating_add(1);
@@ -197,9 +207,12 @@ impl Shell<'_> {
     }
 
     fn pipeline(&mut self, pipeline: &ast::Pipeline) {
-        for command in &pipeline.seq {
+        let before = self.piped;
+        for (n, command) in (1..).zip(&pipeline.seq) {
+            self.piped = before || n < pipeline.seq.len();
             self.command(command);
         }
+        self.piped = before;
     }
 
     fn command(&mut self, command: &ast::Command) {
@@ -236,7 +249,7 @@ impl Shell<'_> {
             CompoundCommand::WhileClause(clause) | CompoundCommand::UntilClause(clause) => {
                 let conditional = self.conditional;
                 self.list(&clause.0);
-                self.maybe(|shell| shell.list(&clause.1.list));
+                self.repeat(|shell| shell.list(&clause.1.list));
                 self.conditional = conditional;
             }
             CompoundCommand::IfClause(clause) => self.branches(clause),
@@ -252,7 +265,7 @@ impl Shell<'_> {
         let are_too_many = self.turns.saturating_add(items.len().min(TURNS)) > MOST_TURNS;
         if are_too_many || items.is_empty() || items.iter().any(|item| item.literal().is_none()) {
             let item = Text::unknown(format!("${name}"), false);
-            return self.maybe(|shell| {
+            return self.repeat(|shell| {
                 shell.set(name, item);
                 shell.list(body);
                 shell.conditional = conditional.saturating_add(1);
@@ -351,6 +364,13 @@ impl Shell<'_> {
         if let Some(body) = ways.get(taken) {
             self.list(body);
         }
+    }
+
+    /// Runs the body of a loop.
+    fn repeat(&mut self, run: impl FnOnce(&mut Self)) {
+        self.loops = self.loops.saturating_add(1);
+        self.maybe(run);
+        self.loops = self.loops.saturating_sub(1);
     }
 
     /// Runs a part that may be skipped.
@@ -579,6 +599,7 @@ impl Shell<'_> {
                         words.iter().filter_map(Text::literal).filter(|word| word.starts_with(sign));
                     flags.any(|word| !word.starts_with("--") && word.contains('a'))
                 };
+                self.pipefail |= words.iter().any(|word| word.literal() == Some("pipefail"));
                 let by_name = words.iter().any(|word| word.literal() == Some("allexport"));
                 self.exports = (self.exports || has('-') || by_name) && !has('+');
                 return;
@@ -634,7 +655,9 @@ impl Shell<'_> {
             variables: Rc::clone(&self.variables),
             private: Rc::clone(&self.private),
             open: self.open,
-            conditional: self.conditional > 0,
+            conditional: self.conditional > if self.background > 0 { 0 } else { self.loops },
+            repeated: self.loops > 0,
+            piped: self.piped && !self.pipefail,
             moment: self.moment,
             background: self.background > 0,
         });

@@ -29,6 +29,8 @@ pub enum Source {
     Drawn,
     /// The number that a batch system gives its script itself, which runs on the first node only.
     FirstNode,
+    /// The number of a task of a batch system on its node.
+    TaskOfNode,
 }
 
 impl Source {
@@ -53,6 +55,7 @@ impl Source {
             Self::Namespace => "the namespace",
             Self::Drawn => "a random number or a time",
             Self::FirstNode => "the number of the first node",
+            Self::TaskOfNode => "the number of the task on its node",
         }
     }
 }

@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use super::launch::Launch;
 use super::objects::{self, Object};
+use super::pods::Pods;
+use super::scripts;
 use serde_json::Value;
 
 pub(super) struct Beside {
@@ -13,8 +16,8 @@ pub(super) struct Beside {
     pub(super) definitions: Vec<Object>,
     /// Configurations of accelerate, by their paths.
     configurations: Vec<(String, Value)>,
-    /// Their scripts.
-    pub(super) scripts: Vec<Object>,
+    /// What each of their scripts launches, with its name.
+    pub(super) scripts: Vec<(String, Vec<Launch>)>,
     /// Programs in Python, by their paths.
     programs: Vec<(String, String)>,
 }
@@ -26,7 +29,12 @@ impl Beside {
         let objects = objects::read(&manifests, &mut Vec::new());
         let (services, others): (Vec<_>, Vec<_>) = objects.into_iter().partition(|it| it.kind == "Service");
         let services = services.into_iter().map(|service| service.name).collect();
-        let (scripts, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|it| it.kind == "Script");
+        let (all, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|it| it.kind == "Script");
+        let launches = |script: Object| {
+            let (pods, _) = scripts::of(&script, &[], 0);
+            (script.name, pods.iter().flat_map(Pods::launches).cloned().collect())
+        };
+        let scripts = all.into_iter().map(launches).collect();
         let definitions = others.into_iter().filter(|it| it.kind == "CustomResourceDefinition").collect();
         let configurations = files.iter().filter(|(_, text)| text.contains("compute_environment:"));
         let read = |(file, text): &(String, String)| Some((file.clone(), objects::parse(text).ok()?.0));

@@ -1,37 +1,7 @@
 //! One call of a launcher in a container: which values it gets, and which it lacks.
 
-use rallypoint_node::launch::{Backend, Environment, Torchrun};
+use rallypoint_node::launch::{Backend, Called, Environment, Grammar, Role, Starts, Tool, Torchrun};
 use rallypoint_shell::{Command, Text};
-
-/// The kind of launcher.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Tool {
-    Torchrun,
-    Accelerate,
-    DeepSpeed,
-    /// A program of Lightning's, which makes the processes of a node, or which srun starts that often.
-    Lightning,
-    /// Another program with flags for the nodes, their rank and the master: vLLM, SGLang, composer, …
-    Other,
-    /// A program that reads `MASTER_ADDR`, `RANK` and `WORLD_SIZE` itself.
-    #[default]
-    Program,
-}
-
-impl Tool {
-    pub(crate) const ALL: &'static [Self] =
-        &[Self::Torchrun, Self::Accelerate, Self::DeepSpeed, Self::Lightning, Self::Other, Self::Program];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Torchrun => "torchrun",
-            Self::Accelerate => "accelerate launch",
-            Self::DeepSpeed => "deepspeed",
-            Self::Lightning => "Lightning",
-            Self::Other | Self::Program => "the program",
-        }
-    }
-}
 
 /// A value of a launch, and the flag or variable that gives it.
 #[derive(Debug, Clone)]
@@ -43,9 +13,9 @@ pub(crate) struct Told {
 /// One call of a launcher.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Launch {
-    pub(super) tool: Tool,
-    /// The command in the form of `check_command`.
-    pub(super) torchrun: Option<Torchrun>,
+    pub(super) grammar: &'static Grammar,
+    /// The call of its launcher.
+    pub(super) called: Option<Called>,
     pub(super) backend: Backend,
     pub(super) nodes: Option<Told>,
     pub(super) processes: Option<Told>,
@@ -67,6 +37,29 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
+    pub(crate) fn tool(&self) -> Tool {
+        self.grammar.tool
+    }
+
+    /// The command in the form of `check_command`.
+    pub(crate) fn torchrun(&self) -> Option<Torchrun> {
+        Torchrun::of(self.called.clone()?)
+    }
+
+    /// What one call of it starts.
+    pub(crate) fn starts(&self) -> Starts {
+        match &self.called {
+            _ if self.counts_processes() => Starts::One,
+            Some(called) => called.starts(),
+            None => self.grammar.starts,
+        }
+    }
+
+    /// Its flag for the number of nodes.
+    pub(crate) fn nodes_flag(&self) -> String {
+        self.grammar.flag(Role::Nodes).unwrap_or_else(|| "--nnodes".into())
+    }
+
     /// The number in a variable.
     pub(crate) fn number(&self, name: &str) -> Option<u32> {
         self.command.variable(name)?.literal()?.parse().ok()
@@ -98,7 +91,7 @@ impl Launch {
         match (&self.port, &self.backend) {
             (Some(told), _) => told.text.literal(),
             (None, Backend::C10d) => Some("29400"),
-            (None, Backend::Static) if self.tool == Tool::Torchrun => Some("29500"),
+            (None, Backend::Static) if self.tool() == Tool::Torchrun => Some("29500"),
             (None, _) => None,
         }
     }
@@ -111,7 +104,8 @@ impl Launch {
 
     /// Whether its number of nodes is one of processes, each of which something else starts.
     pub(crate) fn counts_processes(&self) -> bool {
-        self.nodes.as_ref().is_some_and(|told| told.by.contains("world"))
+        let is_read = self.grammar.role("world-size") == Some(Role::Nodes);
+        is_read && self.nodes.as_ref().is_some_and(|told| told.by.contains("world"))
     }
 
     /// Whether the nodes choose a leader, whose agent tells the workers its host's name.
@@ -125,11 +119,11 @@ impl Launch {
 
     /// Whether each node must know its number.
     pub(crate) fn needs_rank(&self) -> bool {
-        match self.tool {
-            Tool::Torchrun | Tool::Accelerate | Tool::Other => self.backend == Backend::Static,
-            Tool::Program => true,
-            Tool::DeepSpeed => self.node_rank.is_some(),
-            Tool::Lightning => false,
+        let has_ranks = !self.grammar.names(Role::Rank).is_empty();
+        match self.starts() {
+            Starts::Node => has_ranks && self.backend == Backend::Static,
+            Starts::All => self.node_rank.is_some(),
+            Starts::One => true,
         }
     }
 }

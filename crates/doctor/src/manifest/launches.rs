@@ -4,9 +4,9 @@
 use std::rc::Rc;
 
 use super::container::Container;
-use super::launch::{Launch, Told, Tool};
+use super::launch::{Launch, Told};
 use super::objects::scalar;
-use rallypoint_node::launch::{Backend, Torchrun};
+use rallypoint_node::launch::{BY_FLAGS, Backend, Called, Grammar, PROGRAM, Role, Starts, Tool};
 use rallypoint_shell::{Command, Part, Text, basename};
 use serde_json::Value;
 
@@ -21,23 +21,15 @@ pub(crate) fn of(container: &Container) -> Vec<Launch> {
                 && pair[1].literal() == Some("run")
         });
         by_rallypoint |= run;
-        let launch = torchrun(command, at)
-            .or_else(|| accelerate(command, at))
-            .or_else(|| deepspeed(command, at))
-            .or_else(|| other(command, at))
-            .or_else(|| lightning(command, at));
-        if let Some(launch) = launch {
+        if let Some(launch) = launch(command, at) {
             found.push(Launch { by_rallypoint, ..launch });
         } else if run {
-            found.push(Launch {
-                by_rallypoint: true,
-                is_told_elsewhere: true,
-                ..empty(Tool::Program, command, at)
-            });
+            let launch = empty(&PROGRAM, command, at);
+            found.push(Launch { by_rallypoint: true, is_told_elsewhere: true, ..launch });
         }
     }
     // Lightning reads torch's variables as well.
-    if found.iter().all(|launch| launch.tool == Tool::Lightning) {
+    if found.iter().all(|launch| launch.tool() == Tool::Lightning) {
         found.extend(program(container));
     }
     found
@@ -45,17 +37,11 @@ pub(crate) fn of(container: &Container) -> Vec<Launch> {
 
 /// Whether these words start a part of Ray.
 pub(crate) fn starts_ray(words: &[String]) -> bool {
-    words.windows(2).any(|two| basename(&two[0]) == "ray" && two[1] == "start")
+    Called::find(words).is_some_and(|called| called.grammar.is("ray start"))
 }
 
-/// Whether a program starts others, or is Python.
-pub(crate) fn is_launcher(program: &str) -> bool {
-    let name = basename(program);
-    matches!(name, "torchrun" | "accelerate" | "deepspeed") || name.starts_with("python")
-}
-
-fn empty(tool: Tool, command: &Command, at: usize) -> Launch {
-    Launch { tool, command: command.clone(), at, ..Launch::default() }
+fn empty(grammar: &'static Grammar, command: &Command, at: usize) -> Launch {
+    Launch { grammar, command: command.clone(), at, ..Launch::default() }
 }
 
 fn variable(command: &Command, names: &[&str]) -> Option<Told> {
@@ -67,63 +53,163 @@ fn backend(told: Option<Told>) -> Backend {
     told.map_or(Backend::Static, |told| told.text.literal().map_or_else(unknown, Backend::parse))
 }
 
-/// The parts of `HOST:PORT`.
-fn host_and_port(told: Told) -> (Told, Option<Told>) {
-    match told.text.split_once(':') {
-        Some((text, port)) => (Told { text, by: told.by.clone() }, Some(Told { text: port, by: told.by })),
-        None => (told, None),
+/// The parts of `HOST:PORT`, also of `tcp://HOST:PORT`. With another scheme, such as `file`, no host is
+/// named.
+fn host_and_port(told: &Told) -> Option<(Told, Option<Told>)> {
+    let text = match told.text.split_once('/') {
+        None => told.text.clone(),
+        Some((scheme, rest)) => rest.split_once('/').filter(|_| scheme.literal() == Some("tcp:"))?.1,
+    };
+    let (host, port) = match text.split_once(':') {
+        Some((host, port)) => (host, Some(port)),
+        None => (text, None),
+    };
+    let of = |text| Told { text, by: told.by.clone() };
+    Some((of(host), port.map(of)))
+}
+
+/// Hydra's `launcher.nnodes=2` as the flag `--nnodes=2`.
+fn of_hydra(word: &Text) -> Text {
+    let Some((key, value)) = word.split_once('=') else { return word.clone() };
+    let Some((_, name)) = key.literal().and_then(|key| key.rsplit_once('.')) else { return word.clone() };
+    let mut flag = Text::known(format!("--{name}="));
+    flag.extend(value);
+    flag
+}
+
+/// A call of a launcher, and its words.
+struct Read<'c> {
+    command: &'c Command,
+    words: Vec<Text>,
+    called: Called,
+}
+
+impl Read<'_> {
+    /// What a flag, or else a variable, tells.
+    fn told(&self, role: Role) -> Option<Told> {
+        let names = self.called.grammar.names(role);
+        let flag = |name: &&str| {
+            let (at, has_name) = self.called.place(name)?;
+            let behind = || self.words.get(at)?.split_once('=').map(|(_, text)| text);
+            let text = if has_name { behind() } else { self.words.get(at).cloned() };
+            let text = text.or_else(|| Some(Text::unknown(self.called.flag(name)?, false)))?;
+            let is_torchrun = self.called.grammar.tool == Tool::Torchrun;
+            let by = self.called.written(name).filter(|_| !is_torchrun);
+            Some(Told { text, by: by.map_or_else(|| format!("--{name}"), str::to_owned) })
+        };
+        names.iter().find_map(flag).or_else(|| variable(self.command, names))
     }
 }
 
-fn torchrun(command: &Command, at: usize) -> Option<Launch> {
-    let words = &command.words;
-    let shown = command.written();
-    let parsed = Torchrun::parse(&shown)?;
-    let told = |flag: &'static str, names: &[&str]| {
-        let Some((at, has_name)) = parsed.place(flag) else { return variable(command, names) };
-        let behind = || words[at].split_once('=').map(|(_, text)| text);
-        let text = if has_name { behind() } else { words.get(at).cloned() };
-        let text = text.or_else(|| Some(Text::unknown(parsed.flag(flag)?, false)))?;
-        Some(Told { text, by: format!("--{flag}") })
-    };
-    let backend = backend(told("rdzv-backend", &["PET_RDZV_BACKEND"]));
-    let endpoint =
-        told("rdzv-endpoint", &["PET_RDZV_ENDPOINT"]).filter(|told| told.text.literal() != Some(""));
+/// The call of a launcher in a command.
+pub(crate) fn launch(command: &Command, at: usize) -> Option<Launch> {
+    let written = command.written();
+    let found = Called::find(&written).map(|called| Read { command, words: command.words.clone(), called });
+    let of_own = |read: Read<'_>| of_call(&read, at);
+    found.and_then(of_own).or_else(|| {
+        let words: Vec<Text> = command.words.iter().map(of_hydra).collect();
+        let written: Vec<String> = words.iter().map(ToString::to_string).collect();
+        BY_FLAGS.iter().find_map(|grammar| {
+            let called = Called::parse(&written, grammar, 0);
+            of_own(Read { command, words: words.clone(), called })
+        })
+    })
+}
+
+fn of_call(read: &Read<'_>, at: usize) -> Option<Launch> {
+    let Read { command, words, called } = read;
+    let grammar = called.grammar;
+    let is_torchrun = grammar.tool == Tool::Torchrun;
+    let here = |text: &str, by: &str| Some(Told { text: Text::known(text), by: by.into() });
+    let standalone =
+        is_torchrun && (called.has("standalone") || command.variable("PET_STANDALONE").is_some());
+    let backend = backend(read.told(Role::Backend));
+    let endpoint = read.told(Role::Endpoint).filter(|told| told.text.literal() != Some(""));
     let (host, port) = match endpoint {
-        Some(told) => {
-            let (host, port) = host_and_port(told);
-            (Some(host), port)
-        }
-        None if backend == Backend::Static => {
-            (told("master-addr", &["PET_MASTER_ADDR"]), told("master-port", &["PET_MASTER_PORT"]))
-        }
-        None => (None, None),
+        Some(told) => match host_and_port(&told) {
+            Some((host, port)) => {
+                (Some(host), port.or_else(|| read.told(Role::Port).filter(|_| !is_torchrun)))
+            }
+            None if grammar.name == PROGRAM.name => return None,
+            None => (Some(told), None),
+        },
+        // With another backend torchrun reads the endpoint alone.
+        None if is_torchrun && backend != Backend::Static => (None, None),
+        None => (read.told(Role::Host), read.told(Role::Port)),
     };
-    let standalone = parsed.has("standalone") || command.variable("PET_STANDALONE").is_some();
-    // torchrun keeps the number of nodes beside --standalone, and each node then waits for the others alone.
-    let nodes = told("nnodes", &["PET_NNODES"]);
-    let here = |text: &str| Some(Told { text: Text::known(text), by: "--standalone".into() });
-    let nodes = if standalone { nodes.or_else(|| here("1")) } else { nodes };
-    let (host, backend) = if standalone { (here("localhost"), Backend::C10d) } else { (host, backend) };
-    Some(Launch {
-        nodes,
-        processes: told("nproc-per-node", &["PET_NPROC_PER_NODE"]),
-        node_rank: told("node-rank", &["PET_NODE_RANK"]),
-        host,
-        port,
-        run_id: told("rdzv-id", &["PET_RDZV_ID"]),
-        local_addr: parsed.has("local-addr") || command.variable("PET_LOCAL_ADDR").is_some(),
-        // Unreadable arguments may be flags.
-        is_told_elsewhere: match words.get(words.len().saturating_sub(parsed.program().len())) {
+    let world = read.told(Role::World);
+    let processes = read.told(Role::Processes);
+    let by_world = || divided(world.as_ref()?, processes.as_ref()?);
+    let usual = || match () {
+        // It keeps the number of nodes beside --standalone, and each node then waits alone.
+        () if standalone => here("1", "--standalone"),
+        () if grammar.is("sglang") => here("1", "no --nnodes"),
+        () => None,
+    };
+    let nodes = read.told(Role::Nodes).or_else(by_world).or_else(usual);
+    let of_all = || match &nodes {
+        Some(nodes) if grammar.tool == Tool::Other => {
+            let told = divided(world.as_ref()?, nodes)?;
+            Some(Told { by: format!("{}, {}", told.by, nodes.by), ..told })
+        }
+        Some(nodes) => divided(world.as_ref()?, nodes),
+        None => world.clone(),
+    };
+    let processes = processes.or_else(of_all);
+    let (host, backend) =
+        if standalone { (here("localhost", "--standalone"), Backend::C10d) } else { (host, backend) };
+    // Unreadable arguments may be flags.
+    let is_unreadable = called.is_open
+        || match words.get(words.len().saturating_sub(called.program().len())) {
             None => words.iter().any(Text::is_unknown),
             Some(word) => {
                 !matches!(word.parts().first(), Some(Part::Known(_))) && !word.to_string().contains(".py")
             }
+        };
+    let is_known = grammar.name != PROGRAM.name
+        || command.words.iter().any(|word| word.to_string().trim_start_matches('+').starts_with(HYDRA));
+    let launch = Launch {
+        node_rank: read.told(Role::Rank),
+        run_id: read.told(Role::RunId),
+        local_addr: called.has("local-addr") || command.variable("PET_LOCAL_ADDR").is_some(),
+        is_configured: grammar.tool == Tool::Accelerate && (is_unreadable || called.has("config-file")),
+        is_told_elsewhere: match grammar.tool {
+            Tool::Accelerate => is_unreadable || called.has("config-file") || nodes.is_none(),
+            // Its file of hosts says what no flag does.
+            Tool::DeepSpeed => called.starts() == Starts::All || nodes.is_none(),
+            Tool::Torchrun => is_unreadable,
+            _ => false,
         },
-        torchrun: Some(parsed),
-        backend,
-        ..empty(Tool::Torchrun, command, at)
-    })
+        is_own: !is_known,
+        called: Some(called.clone()),
+        ..empty(grammar, command, at)
+    };
+    let is_launch = match grammar.tool {
+        Tool::Torchrun | Tool::Accelerate | Tool::DeepSpeed => true,
+        Tool::Lightning => {
+            let is_of_trainer =
+                |word: &Text| word.to_string().trim_start_matches(['-', '+']).starts_with("trainer.");
+            processes.is_some() && (nodes.is_some() || command.words.iter().any(is_of_trainer))
+        }
+        _ if !grammar.is_open => nodes.is_some() || called.program().iter().any(|it| it.contains(".py")),
+        // Who has a number of nodes and no host meets nobody.
+        _ if grammar.name != PROGRAM.name && read.told(Role::Nodes).is_some() => true,
+        _ => nodes.is_some() && host.is_some(),
+    };
+    is_launch.then_some(Launch { backend, nodes, processes, host, port, ..launch })
+}
+
+/// The beginning of what says that Hydra's own launcher starts the nodes.
+const HYDRA: &str = "hydra.launcher.";
+
+/// A number of all nodes by one of each, or by their number.
+fn divided(all: &Told, by: &Told) -> Option<Told> {
+    let each = number(all)?.checked_div(number(by)?)?;
+    Some(Told { text: Text::known(each.to_string()), by: all.by.clone() })
+}
+
+fn number(told: &Told) -> Option<u64> {
+    told.text.literal()?.parse().ok()
 }
 
 /// The value of a flag; `-` and `_` are equal in its name.
@@ -145,49 +231,9 @@ pub(crate) fn flag(words: &[Text], names: &[&str]) -> Option<Told> {
     None
 }
 
-pub(crate) fn accelerate(command: &Command, at: usize) -> Option<Launch> {
-    let plain = command.written();
-    let entry = plain
-        .iter()
-        .position(|word| basename(word) == "accelerate" || word == "accelerate.commands.launch")?;
-    let is_module = plain[entry].starts_with("accelerate.");
-    if !is_module && plain[entry..].get(1).map(String::as_str) != Some("launch") {
-        return None;
-    }
-    let words = command.words[entry..].get(1..).unwrap_or_default();
-    // An unknown word may be any flag, unless it is the value of one.
-    let is_any = |word: &Text| word.literal().is_none() && word.parts().len() == 1 && word.is_unknown();
-    let is_flag = |word: &Text| word.literal().is_some_and(|word| word.starts_with("--"));
-    let configured = flag(words, &["config-file"]).is_some()
-        || words.windows(2).any(|pair| is_any(&pair[1]) && !is_flag(&pair[0]));
-    let nodes = flag(words, &["num-machines"]);
-    Some(Launch {
-        processes: flag(words, &["num-processes"])
-            .and_then(|all| of_a_node(all, number(nodes.as_ref()).unwrap_or(1))),
-        is_configured: configured,
-        is_told_elsewhere: configured || nodes.is_none(),
-        nodes,
-        node_rank: flag(words, &["machine-rank"]),
-        host: flag(words, &["main-process-ip"]),
-        port: flag(words, &["main-process-port"]),
-        backend: backend(flag(words, &["rdzv-backend"])),
-        ..empty(Tool::Accelerate, command, at)
-    })
-}
-
-fn number(told: Option<&Told>) -> Option<u64> {
-    told?.text.literal()?.parse().ok()
-}
-
-/// accelerate counts the processes of all nodes.
-fn of_a_node(all: Told, nodes: u64) -> Option<Told> {
-    let each = number(Some(&all))?.checked_div(nodes)?;
-    Some(Told { text: Text::known(each.to_string()), ..all })
-}
-
 /// The configuration of accelerate that a launch names.
 pub(crate) fn configuration(launch: &Launch) -> Option<String> {
-    let told = flag(&launch.command.words, &["config-file"]).filter(|_| launch.tool == Tool::Accelerate)?;
+    let told = flag(&launch.command.words, &["config-file"]).filter(|_| launch.tool() == Tool::Accelerate)?;
     told.text.literal().map(str::to_owned)
 }
 
@@ -205,105 +251,9 @@ pub(crate) fn configure(launch: &mut Launch, told: &Value) {
     if launch.backend == Backend::Static && flag(words, &["rdzv-backend"]).is_none() {
         launch.backend = backend(said("rdzv_backend"));
     }
-    let processes = flag(words, &["num-processes"]).or_else(|| said("num_processes"));
-    launch.processes =
-        processes.zip(number(launch.nodes.as_ref())).and_then(|(all, nodes)| of_a_node(all, nodes));
+    let all = flag(words, &["num-processes"]).or_else(|| said("num_processes"));
+    launch.processes = all.zip(launch.nodes.as_ref()).and_then(|(all, nodes)| divided(&all, nodes));
     (launch.is_configured, launch.is_told_elsewhere) = (false, false);
-}
-
-fn deepspeed(command: &Command, at: usize) -> Option<Launch> {
-    let plain = command.written();
-    let entry = plain.iter().position(|word| {
-        matches!(basename(word), "deepspeed" | "deepspeed.launcher.runner" | "deepspeed.launcher.launch")
-    })?;
-    if plain[..entry].last().is_some_and(|word| word.starts_with("--"))
-        || plain.iter().any(|word| basename(word) == "pip")
-    {
-        return None;
-    }
-    let words = command.words[entry..].get(1..).unwrap_or_default();
-    Some(Launch {
-        host: flag(words, &["master-addr"]),
-        port: flag(words, &["master-port"]),
-        node_rank: flag(words, &["node-rank"]),
-        nodes: flag(words, &["num-nodes", "nnodes"]),
-        processes: flag(words, &["num-gpus"]),
-        is_told_elsewhere: true,
-        ..empty(Tool::DeepSpeed, command, at)
-    })
-}
-
-/// Flags of programs for the master, also as a URL.
-#[rustfmt::skip]
-const HOSTS: [&str; 8] = [
-    "master-addr", "master-ip", "master-host", "dist-init-addr", "dist-url", "init-method", "main-address",
-    "rdzv-endpoint",
-];
-
-/// The endpoint in `tcp://HOST:PORT`. With another scheme, such as `file`, no host is named.
-fn without_scheme(told: Told) -> Option<Told> {
-    let Some((scheme, rest)) = told.text.split_once('/') else { return Some(told) };
-    let (_, text) = rest.split_once('/')?;
-    (scheme.literal() == Some("tcp:")).then_some(Told { text, ..told })
-}
-
-/// Hydra's `launcher.nnodes=2` as the flag `--nnodes=2`.
-fn of_hydra(word: &Text) -> Text {
-    let Some((key, value)) = word.split_once('=') else { return word.clone() };
-    let Some((_, name)) = key.literal().and_then(|key| key.rsplit_once('.')) else { return word.clone() };
-    let mut flag = Text::known(format!("--{name}="));
-    flag.extend(value);
-    flag
-}
-
-/// Any program with flags for the number of nodes, their rank and the master.
-fn other(command: &Command, at: usize) -> Option<Launch> {
-    let words = &command.words.iter().map(of_hydra).collect::<Vec<_>>();
-    let is_known = |word: &Text| is_known(&word.to_string());
-    let is_sglang = words.iter().any(|word| word.to_string().contains("sglang"));
-    let alone = || is_sglang.then(|| Told { text: Text::known("1"), by: "no --nnodes".into() });
-    let nodes = flag(words, &["nnodes", "num-nodes", "num-machines", "world-size"]).or_else(alone)?;
-    let node_rank = flag(words, &["node-rank", "machine-rank", "rank"]);
-    let host = flag(words, &HOSTS)?;
-    let (host, port) = host_and_port(without_scheme(host)?);
-    Some(Launch {
-        processes: is_sglang.then(|| of_engine(words, &nodes)).flatten(),
-        nodes: Some(nodes),
-        node_rank,
-        host: Some(host),
-        port: port.or_else(|| flag(words, &["master-port", "main-port"])),
-        backend: backend(flag(words, &["rdzv-backend"])),
-        is_own: !command.words.iter().any(is_known),
-        ..empty(Tool::Other, command, at)
-    })
-}
-
-/// Whether a word is a program whose flags for the nodes are documented: without a rank it is node 0.
-fn is_known(word: &str) -> bool {
-    let name = basename(word);
-    word.trim_start_matches('+').starts_with("hydra.launcher.")
-        || matches!(name, "vllm" | "composer" | "sglang")
-        || name.starts_with("vllm.")
-        || name.starts_with("sglang.")
-}
-
-/// The processes of a node of SGLang: its share of those that hold a part of each tensor.
-fn of_engine(words: &[Text], nodes: &Told) -> Option<Told> {
-    let tensors = flag(words, &["tp", "tp-size", "tensor-parallel-size"])?;
-    let each =
-        tensors.text.literal()?.parse::<u64>().ok()?.checked_div(nodes.text.literal()?.parse().ok()?)?;
-    Some(Told { text: Text::known(each.to_string()), by: format!("{}, {}", tensors.by, nodes.by) })
-}
-
-/// A program with the flags of Lightning's Trainer.
-fn lightning(command: &Command, at: usize) -> Option<Launch> {
-    let words = &command.words.iter().map(of_hydra).collect::<Vec<_>>();
-    let nodes = flag(words, &["num-nodes", "trainer.num-nodes"]);
-    let processes = flag(words, &["devices", "trainer.devices"]);
-    let is_of_trainer = |word: &Text| word.to_string().trim_start_matches(['-', '+']).starts_with("trainer.");
-    let is_whole = nodes.is_some() && processes.is_some();
-    let is_lightning = is_whole || command.words.iter().any(is_of_trainer) && processes.is_some();
-    is_lightning.then(|| Launch { nodes, processes, ..empty(Tool::Lightning, command, at) })
 }
 
 /// A program that reads torch's variables: `MASTER_ADDR` or `RANK` is set, and no launcher is called.
@@ -342,6 +292,6 @@ fn program(container: &Container) -> Option<Launch> {
         host,
         port: variable(command, &["MASTER_PORT"]),
         node_rank: variable(command, &["RANK", "NODE_RANK"]),
-        ..empty(Tool::Program, command, at)
+        ..empty(&PROGRAM, command, at)
     })
 }

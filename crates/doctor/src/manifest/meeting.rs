@@ -2,11 +2,11 @@
 
 use super::super::{Check, check_command};
 use super::container::Container;
-use super::launch::{Launch, Told, Tool};
+use super::launch::{Launch, Told};
 use super::names::{Taken, Target, resolve, takes};
 use super::pods::Pods;
 use super::{Location, Manifests};
-use rallypoint_node::launch::Backend;
+use rallypoint_node::launch::{Backend, Tool};
 use rallypoint_node::makers::Maker;
 use rallypoint_shell::Text;
 
@@ -63,7 +63,7 @@ impl<'m> Call<'m> {
     /// Whether several pods have to meet, as far as it is known.
     pub(crate) fn are_to_meet(&self) -> bool {
         let total = self.total().unwrap_or(1);
-        match self.launch.tool {
+        match self.launch.tool() {
             // A Pod that stands alone knows from its variables how many others there are.
             Tool::Program if self.pods.maker == Maker::Pod && self.sets("RANK") => {
                 self.launch.number("WORLD_SIZE") > Some(1)
@@ -118,8 +118,8 @@ impl<'m> Call<'m> {
 
     /// A mistake in torchrun's flags that any pod can have.
     pub(crate) fn in_command(&self, id: &str) -> Option<Check> {
-        let torchrun = self.launch.torchrun.as_ref().filter(|_| !self.launch.is_told_elsewhere)?;
-        let found = check_command(torchrun, &self.launch.environment()).into_iter();
+        let torchrun = self.launch.torchrun().filter(|_| !self.launch.is_told_elsewhere)?;
+        let found = check_command(&torchrun, &self.launch.environment()).into_iter();
         let check = found.filter(|check| check.remedy.is_some()).find(|check| check.id == id)?;
         Some(check.at(self.at("command")))
     }

@@ -14,6 +14,7 @@
 //! | `jobs` | which of them train together |
 //! | `meeting` | where the nodes of a launch meet |
 //! | `schemas` | what the published schemas reject |
+//! | `validation` | what the API server rejects besides |
 //! | `beside` | what files have that were not given |
 //! | `checks` | the checks, one a file |
 
@@ -31,6 +32,7 @@ mod objects;
 mod pods;
 mod schemas;
 mod scripts;
+mod validation;
 
 use std::rc::Rc;
 
@@ -40,6 +42,7 @@ use super::{Check, Location};
 use beside::Beside;
 use container::Container;
 use meeting::Call;
+pub(crate) use names::is_near;
 use objects::Object;
 use pods::Pods;
 use rallypoint_node::makers::Maker;

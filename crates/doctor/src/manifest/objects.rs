@@ -336,7 +336,10 @@ fn take(file: &str, document: Value, at: &str, objects: &mut Vec<Object>, checks
     if !is_list && !inner.iter().any(makes_pods) {
         inner.clear();
     }
-    let trial = object.value.pointer("/spec/trialTemplate").cloned();
+    let mut trial = object.value.pointer("/spec/trialTemplate").cloned();
+    if let Some(Value::Object(trial)) = &mut trial {
+        trial.insert("apiVersion".into(), object.api.clone().into());
+    }
     if inner.is_empty() || object.is_workflow() {
         objects.push(object);
     }

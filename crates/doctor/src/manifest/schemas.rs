@@ -180,14 +180,6 @@ impl Walk {
                 self.found.push(Check::warn(evidence, remedy).at(self.at(&place)));
             }
         }
-        let mut missing = fields(part)
-            .filter(|(name, kind, ..)| kind.ends_with('!') && map.get(*name).is_none_or(is_empty));
-        if let Some((name, ..)) =
-            missing.next().filter(|_| self.is_whole && map.keys().all(|it| is_plain(&it)))
-        {
-            let evidence = format!("{whose} needs a `{name}`: the API server rejects the object");
-            self.wrong(Check::fail(evidence, format!("{name}: with its value")), at);
-        }
         let unknown: Vec<&str> = map.keys().filter(is_plain).filter(is_unknown).map(String::as_str).collect();
         if let [first, others @ ..] = unknown.as_slice()
             && PARTS.get(part).is_some_and(|line| !line.ends_with('*'))
@@ -198,6 +190,15 @@ impl Walk {
                 format!("`{names}` {are} of {whose}: kubectl rejects the object, or it has no effect");
             let check = Check::fail(evidence, self.right_place(first));
             self.found.push(check.at(self.at(&format!("{at}.{first}"))));
+        }
+        let mut missing = fields(part)
+            .filter(|(name, kind, ..)| kind.ends_with('!') && map.get(*name).is_none_or(is_empty));
+        if let Some((name, ..)) = missing
+            .next()
+            .filter(|_| self.is_whole && unknown.is_empty() && map.keys().all(|it| is_plain(&it)))
+        {
+            let evidence = format!("{whose} needs a `{name}`: the API server rejects the object");
+            self.wrong(Check::fail(evidence, format!("{name}: with its value")), at);
         }
         self.way.pop();
     }

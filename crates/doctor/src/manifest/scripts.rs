@@ -9,16 +9,21 @@ use std::rc::Rc;
 use serde_json::json;
 
 use super::container::Container;
-use super::launch::{Launch, Told, Tool};
+use super::launch::{Launch, Told};
 use super::launches;
 use super::objects::{Object, batch_system, is_localhost};
 use super::pods::{Pods, Size, Step};
+use rallypoint_node::launch::{Grammar, Starter, Tool};
 use rallypoint_node::makers::Maker;
 use rallypoint_shell::{self as shell, Command, Part, Reading, Source, Surroundings, Text, Variables};
 
 /// What a batch system tells its tasks, and not the script itself: their number among all.
 const RANKS: [&str; 5] =
     ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PALS_RANKID", "MV2_COMM_WORLD_RANK"];
+
+/// The number of a task on its node.
+const LOCAL_RANKS: [&str; 4] =
+    ["SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID"];
 
 /// The value of one of these options, wherever it stands: `-n 4`, `-n4`, `--np=4`. The last one counts.
 fn value<'w>(words: &'w [String], names: &[&str]) -> Option<&'w str> {
@@ -36,11 +41,14 @@ fn number(words: &[String], names: &[&str]) -> Option<u64> {
     value(words, names)?.parse().ok()
 }
 
-/// What the options of sbatch or srun ask for.
+/// What the options of a program that starts others ask for; sbatch has those of srun.
+fn asked_of(starter: &Starter, words: &[String]) -> Size {
+    let number = |names: &[&str]| number(words, names);
+    Size { nodes: number(starter.nodes), tasks: number(starter.tasks), each: number(starter.each) }
+}
+
 fn of_slurm(words: &[String]) -> Size {
-    const EACH: [&str; 2] = ["--ntasks-per-node", "--tasks-per-node"];
-    let each = number(words, &EACH);
-    Size { nodes: number(words, &["--nodes", "-N"]), tasks: number(words, &["--ntasks", "-n"]), each }
+    Starter::of("srun").map_or_else(Size::default, |srun| asked_of(srun, words))
 }
 
 /// How many GPUs the options of sbatch ask for on each node; `--gpus` is for all nodes.
@@ -55,17 +63,11 @@ fn gpus_each(options: &[String], job: Size) -> Option<u64> {
 }
 
 /// How many of the words behind srun are its own.
-fn own_words(words: &[String]) -> usize {
-    #[rustfmt::skip]
-    const SWITCHES: [&str; 25] = [
-        "--exclusive", "--label", "--unbuffered", "--overlap", "--pty", "--quiet", "--verbose", "--exact",
-        "--kill-on-bad-exit", "--requeue", "--hold", "--multi-prog", "--overcommit", "--container-writable",
-        "-l", "-u", "-v", "-vv", "-Q", "-O", "-s", "-K", "-H", "-W", "-E",
-    ];
+fn own_words(words: &[String], switches: &[&str]) -> usize {
     let mut at: usize = 0;
     while let Some(word) = words.get(at).filter(|word| word.starts_with('-') && *word != "--") {
         let has_value = word.contains('=') || !word.starts_with("--") && word.len() > 2;
-        let is_alone = has_value || SWITCHES.contains(&word.as_str()) || word.starts_with("--no-");
+        let is_alone = has_value || switches.contains(&word.as_str()) || word.starts_with("--no-");
         at = at.saturating_add(if is_alone { 1 } else { 2 });
     }
     at.min(words.len())
@@ -111,21 +113,22 @@ impl<'w> Start<'w> {
         // A profiler or a limit may stand in front of it.
         const AROUND: [&str; 6] = ["nsys", "ncu", "time", "timeout", "numactl", "env"];
         let is_around = AROUND.contains(&shell::basename(words.first()?));
-        let is_start = |word: &String| matches!(shell::basename(word), "srun" | "mpirun" | "mpiexec");
+        let is_start = |word: &String| Starter::of(word).is_some();
         let first = words.iter().position(is_start).filter(|_| is_around).unwrap_or_default();
         let inner = Self::behind(words.get(first..)?, job)?;
         Some(Self { at: inner.at.saturating_add(first), ..inner })
     }
 
     fn behind(words: &'w [String], job: Size) -> Option<Self> {
-        let by = shell::basename(words.first()?);
-        if by == "srun" {
-            let at = own_words(words.get(1..)?).saturating_add(1);
+        let starter = Starter::of(words.first()?)?;
+        let by = starter.name;
+        if let Some(switches) = starter.switches {
+            let at = own_words(words.get(1..)?, switches).saturating_add(1);
             let own = words.get(1..at)?;
-            let given = of_slurm(own);
+            let given = asked_of(starter, own);
             let (nodes, each) = (given.nodes.or(job.nodes), given.each.or(job.each));
             let filled = nodes.map(|nodes| nodes.saturating_mul(each.unwrap_or(1)));
-            let tasks = match (given.tasks, value(own, &["--nodes", "-N"]).is_some()) {
+            let tasks = match (given.tasks, value(own, starter.nodes).is_some()) {
                 (Some(tasks), _) => Some(tasks),
                 (None, true) => filled.or_else(|| Some(each.unwrap_or(1))),
                 (None, false) => job.tasks.or(filled),
@@ -134,23 +137,21 @@ impl<'w> Start<'w> {
             return Some(Self { by, size: Size { nodes, tasks, each }, at });
         }
         let begins =
-            |word: &String| launches::is_launcher(word) || shell::is_shell(word) || shell::is_script(word);
+            |word: &String| Grammar::is_program(word) || shell::is_shell(word) || shell::is_script(word);
         let at = words.iter().skip(1).position(begins)?.saturating_add(1);
         let own = words.get(1..at).unwrap_or_default();
         let ppr = own.iter().find_map(|word| word.strip_prefix("ppr:")?.split(':').next()?.parse().ok());
+        let Size { tasks, each, .. } = asked_of(starter, own);
         let (tasks, each) = match by {
-            "mpirun" | "mpiexec" | "mpiexec.hydra" | "orterun" | "prterun" | "aprun" => {
-                const EACH: [&str; 6] = ["-ppn", "--ppn", "-npernode", "--npernode", "-N", "-perhost"];
-                (number(own, &["-np", "--np", "-n", "--n"]), number(own, &EACH).or(ppr))
-            }
             "jsrun" => {
                 let of_set = number(own, &["-a", "--tasks_per_rs"]).unwrap_or(1);
                 let times = |sets: u64| sets.saturating_mul(of_set);
-                (number(own, &["-n", "--nrs"]).map(times), number(own, &["-r", "--rs_per_host"]).map(times))
+                (tasks.map(times), each.map(times))
             }
             "blaunch" if own.iter().any(|word| word == "-z") => (None, Some(1)),
             "pbsdsh" if own.iter().any(|word| word == "-u") => (None, Some(1)),
-            _ => return None,
+            "blaunch" | "pbsdsh" => return None,
+            _ => (tasks, each.or(ppr)),
         };
         let of_each = tasks.zip(each).and_then(|(tasks, each)| tasks.checked_div(each));
         let filled = || tasks?.checked_next_multiple_of(job.each?)?.checked_div(job.each?);
@@ -159,6 +160,12 @@ impl<'w> Start<'w> {
         let tasks = tasks.or_else(|| Some(nodes?.saturating_mul(each.or(job.each)?)));
         Some(Self { by, size: Size { nodes, tasks, each }, at })
     }
+}
+
+/// By which program a command of MPI starts another one, and how often.
+pub(crate) fn of_mpi(words: &[String], job: Size) -> Option<(String, Size)> {
+    let start = Start::of(words, job).filter(|start| start.by != "srun")?;
+    Some((start.by.to_owned(), start.size))
 }
 
 /// The program that a command starts on other nodes.
@@ -208,12 +215,11 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
     let script: Rc<[Command]> = reading.commands.into();
     let file = |path: &str| reading.written.get(path).cloned().or_else(|| file(path));
     let (mut all, mut others, mut is_spread) = (Vec::new(), Vec::new(), script.is_empty());
+    let mut ways = reading.ways;
     for (number, command) in script.iter().enumerate() {
         let words = command.written();
         let start = Start::of(&words, job);
-        is_spread |= start.is_some()
-            || leads_elsewhere(&words[0])
-            || matches!(shell::basename(&words[0]), "pbsdsh" | "blaunch" | "jsrun" | "aprun");
+        is_spread |= start.is_some() || leads_elsewhere(&words[0]) || Starter::of(&words[0]).is_some();
         if Container::is_small(command) || leads_elsewhere(&words[0]) {
             continue;
         }
@@ -233,7 +239,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
                 shell::started(&words, command.conditional, &private, inner);
             let read = with_launches(Container { commands, unread, ways, is_by_pod, ..begin() });
             // A script that is handed a launcher starts that, in a container for example.
-            let handed = words.iter().position(|word| launches::is_launcher(&word.to_string()));
+            let handed = words.iter().position(|word| Grammar::is_program(&word.to_string()));
             let handed =
                 handed.filter(|_| read.launches.is_empty() && shell::is_script(&words[0].to_string()));
             match handed.and_then(|at| words.get(at..)) {
@@ -247,11 +253,12 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         let once = |command: &Command| if system.is_some() { once(command) } else { command.clone() };
         let here = || with_launches(Container { commands: vec![once(command)], ..begin() });
         let read = start.as_ref().map_or_else(here, |start| on_nodes(start, 0));
+        ways = ways.max(read.ways);
         let by = start.as_ref().map(|start| start.by.to_owned());
         let is_srun = by.as_deref() == Some("srun");
         // A program that runs once in a job of several nodes is alone, unless it starts others.
         let is_alone = system.is_some() && start.is_none() && job.nodes > Some(1);
-        let is_lone = is_alone && read.launches.iter().all(|launch| launch.tool == Tool::Program);
+        let is_lone = is_alone && read.launches.iter().all(|launch| launch.tool() == Tool::Program);
         if (read.launches.is_empty() || is_lone) && (read.unread.is_empty() || !is_srun) {
             others.extend(if is_srun { read.commands } else { vec![once(command)] });
             continue;
@@ -260,7 +267,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
             Some(start) => start.size,
             None => Size { nodes: job.nodes, tasks: system.map(|_| 1), each: job.each },
         };
-        let is_launcher = |launch: &Launch| launch.tool != Tool::Program && !launch.counts_processes();
+        let is_launcher = |launch: &Launch| launch.tool() != Tool::Program && !launch.counts_processes();
         let count = match (&start, system) {
             (Some(_), _) if read.launches.iter().any(is_launcher) => size.on_nodes(),
             (None, None) => read.launches.iter().find_map(by_hand),
@@ -291,7 +298,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         let value = json!({ "script": text });
         all.extend(of(&Object { value, ..object.clone() }, objects, choice).0);
     }
-    (all, reading.ways)
+    (all, ways)
 }
 
 /// On how many nodes a script runs that each node starts: on as many as it waits for. Two stand for several.
@@ -303,7 +310,7 @@ fn by_hand(launch: &Launch) -> Option<u64> {
     let lacks_rank = || {
         launch.nodes.is_some()
             && launch.host.is_some()
-            && launch.tool == Tool::Torchrun
+            && launch.tool() == Tool::Torchrun
             && launch.needs_rank()
             && launch.node_rank.is_none()
     };
@@ -429,8 +436,9 @@ fn on_nodes(command: &Command, start: &Start<'_>) -> (Vec<Text>, Variables) {
     let rank = |name| one(name, if is_one_each { Part::Of(Source::Index) } else { unknown(name) });
     let host = |name| one(name, Part::Of(Source::HostName));
     variables.extend(RANKS.map(rank));
-    let local = if is_one_each { Part::Known("0".into()) } else { unknown("SLURM_LOCALID") };
-    variables.extend([rank("SLURM_PROCID"), one("SLURM_LOCALID", local)]);
+    let local = if is_one_each { Part::Known("0".into()) } else { Part::Of(Source::TaskOfNode) };
+    variables.extend(LOCAL_RANKS.map(|name| one(name, local.clone())));
+    variables.extend([rank("SLURM_PROCID")]);
     variables.extend([one("SLURM_NODEID", Part::Of(Source::Index))]);
     variables.extend(["HOSTNAME", "SLURMD_NODENAME"].map(host));
     (words, variables)

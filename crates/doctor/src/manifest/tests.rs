@@ -1,11 +1,13 @@
+mod classes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::checks::{CHAPTERS, Find, Rule};
-use super::launch::Tool;
 use super::*;
 use crate::Verdict;
+use rallypoint_node::launch::Tool;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -108,9 +110,12 @@ fn launchers() -> String {
             _ => continue,
         };
         let names = tools.iter().map(|tool| match tool {
+            Tool::Torchrun => "torchrun",
+            Tool::Accelerate => "accelerate launch",
+            Tool::DeepSpeed => "deepspeed",
+            Tool::Lightning => "Lightning",
             Tool::Other => "others with flags like torchrun's",
             Tool::Program => "programs that read `MASTER_ADDR`",
-            tool => tool.name(),
         });
         let names: Vec<&str> = names.collect();
         if tools.len() < Tool::ALL.len() {
@@ -300,4 +305,30 @@ fn two_nodes_of_one_job_choose_one_transport() {
     assert_eq!(ids(script(1, 1)), ["agreement", "not-read"]);
     assert_eq!(ids(script(1, 0)), ["not-read"]);
     assert_eq!(ids(script(0, 1)), ["not-read"]);
+}
+
+/// The scripts of two nodes are told the same, and a rank each.
+#[test]
+fn two_nodes_of_one_job_are_told_the_same() {
+    let script = |rank: u8, port: u16| {
+        format!(
+            "#!/bin/bash\ntorchrun --nnodes=2 --nproc-per-node=8 --node-rank={rank} --master-addr=10.0.0.1 \
+             --master-port={port} train.py\n"
+        )
+    };
+    let ids = |own: &str, other: &str, beside: String| {
+        let files = [(own.to_owned(), script(0, 29500)), (other.to_owned(), beside)];
+        let found = check_manifests(&files, &[], &[]);
+        let ids: BTreeSet<&str> = found.iter().map(|check| check.id).collect();
+        let alone = check_manifests(&files[..1], &files[1..], &[]);
+        assert_eq!(ids, alone.iter().map(|check| check.id).collect::<BTreeSet<_>>());
+        ids.contains("agreement")
+    };
+    let (one, other) = ("run_node0.sh", "run_node1.sh");
+    assert!(!ids(one, other, script(1, 29500)));
+    assert!(ids(one, other, script(0, 29500)), "one rank");
+    assert!(ids(one, other, script(1, 29501)), "two ports");
+    assert!(ids("master.sh", "slave.sh", script(1, 29501)), "two ports, by their roles");
+    assert!(!ids("run_a.sh", "run_b.sh", script(0, 29501)), "two jobs");
+    assert!(!ids("a_node0.sh", "b_node0.sh", script(0, 29501)), "a node of two jobs");
 }

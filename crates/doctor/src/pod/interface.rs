@@ -2,6 +2,7 @@
 //! no other node reaches it.
 
 use super::prelude::*;
+use crate::manifest::is_near;
 
 pub(super) const RULE: Rule = Rule {
     id: "interface",
@@ -15,6 +16,30 @@ pub(super) const RULE: Rule = Rule {
 pub(crate) const VARIABLES: [&str; 3] = ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"];
 pub(crate) const ONLY_NCCL: &str =
     "only NCCL reads `^` and `=`; gloo looks for an interface of this very name";
+
+/// The variables that are set most often.
+#[rustfmt::skip]
+const KNOWN: [&str; 17] = [
+    "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_IB_GID_INDEX",
+    "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_DEBUG_SUBSYS", "NCCL_NET_GDR_LEVEL", "NCCL_IB_TIMEOUT",
+    "NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT", "NCCL_CROSS_NIC", "NCCL_DEBUG_FILE",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_BLOCKING_WAIT", "TORCH_DISTRIBUTED_DEBUG",
+];
+
+/// Names that are none of NCCL's, each with the one that is meant.
+const OTHERS: [(&str, &str); 1] = [("NCCL_IP_VERSION", "NCCL_SOCKET_FAMILY")];
+
+/// The variable that is meant by one that is none of NCCL's, gloo's or PyTorch's.
+pub(crate) fn misspelled(name: &str) -> Option<&'static str> {
+    // RCCL and others have variables of their own.
+    let is_meant = |known: &&str| is_near(known, name) && known.get(..1) == name.get(..1);
+    let other = OTHERS.iter().find(|(other, _)| *other == name).map(|(_, right)| *right);
+    other.or_else(|| KNOWN.into_iter().find(is_meant).filter(|_| !KNOWN.contains(&name)))
+}
+
+pub(crate) fn nobody_reads(name: &str) -> String {
+    format!("{name} is no variable of NCCL, gloo or PyTorch: nothing reads it")
+}
 
 /// Whether a value that only NCCL understands is given to gloo.
 pub(crate) fn is_only_for_nccl(variable: &str, value: &str) -> bool {

@@ -2,7 +2,7 @@
 //! node alone.
 
 use super::script::{basename, scripts};
-use super::{Environment, LaunchEnv, Mode, PlanError};
+use super::{Called, Environment, LaunchEnv, Mode, PlanError, Tool};
 
 /// The kind of a command that is not torchrun.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,15 +23,9 @@ impl Launcher {
         if let Some(accelerate) = Accelerate::find(argv) {
             return Self::Accelerate(accelerate);
         }
-        let first = argv.first().map_or("", |word| basename(word));
-        let is_python = first.starts_with("python");
-        let is_deepspeed = |word: &String| {
-            matches!(basename(word), "deepspeed" | "deepspeed.launcher.runner" | "deepspeed.launcher.launch")
-        };
-        let module = argv.windows(2).find(|pair| pair[0] == "-m").map(|pair| &pair[1]);
-        let program = argv.first().filter(|_| !is_python).or(module);
-        match program {
-            Some(program) if is_deepspeed(program) => Self::DeepSpeed,
+        let is_python = argv.first().is_some_and(|word| basename(word).starts_with("python"));
+        match Called::find(argv).map(|called| called.grammar.tool) {
+            Some(Tool::DeepSpeed) => Self::DeepSpeed,
             _ if is_python => Self::Python,
             _ => Self::Other,
         }
@@ -54,16 +48,14 @@ impl Launcher {
 /// A call of `accelerate launch`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accelerate {
-    argv: Vec<String>,
-    /// The index of its first flag.
-    at: usize,
-    /// Whether `argv` is the command itself, and not a line of a shell script.
+    called: Called,
+    /// Whether its words are the command itself, and not a line of a shell script.
     is_argv: bool,
 }
 
 /// Without one of these flags it starts one process.
 const KINDS: [&str; 6] =
-    ["multi-gpu", "use-fsdp", "use-deepspeed", "use-megatron-lm", "tpu-use-cluster", "config-file"];
+    ["multi-gpu", "use-fsdp", "use-deepspeed", "use-megatron-lm", "tpu-cluster", "config-file"];
 
 impl Accelerate {
     fn find(argv: &[String]) -> Option<Self> {
@@ -75,20 +67,12 @@ impl Accelerate {
     }
 
     fn parse(argv: &[String]) -> Option<Self> {
-        let at = argv.iter().enumerate().find_map(|(n, word)| match basename(word) {
-            "accelerate" if argv.get(n.checked_add(1)?)? == "launch" => n.checked_add(2),
-            "accelerate-launch" | "accelerate.commands.launch" => n.checked_add(1),
-            _ => None,
-        })?;
-        Some(Self { argv: argv.to_vec(), at, is_argv: true })
+        let called = Called::find(argv).filter(|called| called.grammar.tool == Tool::Accelerate)?;
+        Some(Self { called, is_argv: true })
     }
 
-    /// Whether it has a flag, with `-` or `_`.
     fn has(&self, name: &str) -> bool {
-        let words = self.argv.iter().skip(self.at);
-        let mut names =
-            words.filter_map(|word| Some(word.strip_prefix("--")?.split('=').next()?.replace('_', "-")));
-        names.any(|found| found == name)
+        self.called.has(name)
     }
 
     /// Checks whether flags can tell it which node this is.
@@ -134,8 +118,9 @@ impl Accelerate {
         ];
         let lacks = flags.into_iter().filter(|(name, _)| !self.has(&name.replace('_', "-")));
         let lacks = lacks.filter_map(|(name, value)| Some(format!("--{name}={}", value?)));
-        let mut argv = self.argv.clone();
-        argv.splice(self.at..self.at, lacks);
+        let mut argv = self.called.argv().to_vec();
+        let at = self.called.caller().len().saturating_add(1);
+        argv.splice(at..at, lacks);
         argv
     }
 

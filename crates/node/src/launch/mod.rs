@@ -14,6 +14,7 @@
 //! | `derive` | the derivation: all sources of a value must agree |
 //! | `export` | the variables that follow, as shell, JSON or docker |
 //! | `script` | the commands of a shell script in a command |
+//! | `grammar` | the table of launchers: their flags, and what a call of each starts |
 //! | `torchrun` | the command line of torchrun: flags, `--rdzv-conf` |
 //! | `launcher` | other launchers, and their flags and variables |
 //! | `plan` | the changes to a command, by launch mode |
@@ -23,6 +24,7 @@ mod derive;
 mod environment;
 mod error;
 mod export;
+mod grammar;
 mod hosts;
 mod launcher;
 mod names;
@@ -36,11 +38,10 @@ pub use derive::{Derived, Given, LaunchEnv, Meeting, Pod, Processes, derive, end
 pub use environment::Environment;
 pub use error::{Difference, LaunchError};
 pub use export::{Format, for_torch, variables};
+pub use grammar::{BY_FLAGS, Called, GRAMMARS, Grammar, PROGRAM, Role, Starter, Starts, Tool};
 pub use launcher::Launcher;
 pub use names::{ordinal, random_suffix};
 pub use plan::{Job, Mode, NEW_STORE_EACH_ROUND, Plan, PlanError, Server};
 pub use platform::Platform;
 pub use script::basename;
-pub use torchrun::{
-    Backend, RdzvConf, Torchrun, find_torchrun, find_torchrun_in, is_flag_of_torchrun, restarts_workers,
-};
+pub use torchrun::{Backend, RdzvConf, Torchrun, find_torchrun, find_torchrun_in, restarts_workers};

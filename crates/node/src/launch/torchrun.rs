@@ -1,78 +1,25 @@
 //! The command line of torchrun, parsed as torchrun parses it (options of 2.15 and older), so that flags can
 //! be read and changed without guessing.
 
-use super::Environment;
 use super::names::first_label;
 use super::script::{basename, expanded, scripts};
+use super::{Called, Environment, Tool};
 use rallypoint_protocol::ids::Nodes;
-
-/// Flags with a value. Torchrun treats `-` and `_` as equal, and accepts each long flag by any unambiguous
-/// prefix.
-const WITH_VALUE: [&str; 29] = [
-    "nnodes",
-    "nproc-per-node",
-    "rdzv-backend",
-    "rdzv-endpoint",
-    "rdzv-id",
-    "rdzv-conf",
-    "max-restarts",
-    "monitor-interval",
-    "start-method",
-    "event-log-handler",
-    "role",
-    "log-dir",
-    "redirects",
-    "tee",
-    "log-line-prefix-template",
-    "local-ranks-filter",
-    "duplicate-stdout-filters",
-    "duplicate-stderr-filters",
-    "node-rank",
-    "master-addr",
-    "master-port",
-    "local-addr",
-    "logs-specs",
-    "numa-binding",
-    "signals-to-handle",
-    "shutdown-timeout",
-    "print-completion",
-    "r",
-    "t",
-];
-const WITHOUT_VALUE: [&str; 9] =
-    ["standalone", "module", "no-python", "run-path", "virtual-local-rank", "use-env", "help", "h", "m"];
-
-/// The program of nvidia-resiliency-ext, and its module.
-const FT_LAUNCHER: &str = "ft_launcher";
-const FT_MODULE: &str = "nvidia_resiliency_ext.fault_tolerance.launcher";
-const MODULES: [&str; 3] = ["torch.distributed.run", "torch.distributed.launch", FT_MODULE];
-
-/// Whether any known release of torchrun has this flag. `name` has no leading dashes.
-pub fn is_flag_of_torchrun(name: &str) -> bool {
-    WITH_VALUE.contains(&name) || WITHOUT_VALUE.contains(&name)
-}
 
 /// A call of torchrun, or of `ft_launcher` of nvidia-resiliency-ext, which has its flags and some more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Torchrun {
-    argv: Vec<String>,
-    is_ft: bool,
-    /// The index of the word before the first flag: `torchrun`, or the module's name.
-    entry: usize,
-    flags: Vec<Flag>,
-    /// The index of the first word of the training program.
-    program: usize,
-    /// Whether `argv` is the command itself, and not a line of a shell script.
+    called: Called,
+    /// Whether its words are the command itself, and not a line of a shell script.
     is_argv: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Flag {
-    name: &'static str,
-    value: Option<String>,
-    /// The index of the word with the flag; `words` is the number of words that it takes.
-    at: usize,
-    words: usize,
+impl std::ops::Deref for Torchrun {
+    type Target = Called;
+
+    fn deref(&self) -> &Called {
+        &self.called
+    }
 }
 
 /// The rendezvous backend in `--rdzv-backend`.
@@ -116,81 +63,15 @@ pub fn find_torchrun_in(argv: &[String], env: &Environment) -> Option<Torchrun> 
     })
 }
 
-/// The flag that a word means to torchrun's parser.
-fn flag_name(word: &str) -> Option<&'static str> {
-    let known = || WITH_VALUE.into_iter().chain(WITHOUT_VALUE);
-    let short = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
-    if let Some(short) = short {
-        return known().filter(|name| name.len() == 1).find(|name| short.starts_with(name));
-    }
-    let name = word.strip_prefix("--")?.split('=').next()?.replace('_', "-");
-    if name.is_empty() {
-        return None;
-    }
-    let mut begins = known().filter(|known| known.len() > 1 && known.starts_with(&name));
-    match (known().find(|known| *known == name), begins.next(), begins.next()) {
-        (Some(exact), ..) | (None, Some(exact), None) => Some(exact),
-        _ => None,
-    }
-}
-
 impl Torchrun {
     /// Parses a command; `None` if it is neither torchrun nor `ft_launcher`.
-    #[expect(clippy::arithmetic_side_effects, reason = "positions in a list of words")]
     pub fn parse(argv: &[String]) -> Option<Self> {
-        let entry = argv.iter().enumerate().position(|(at, word)| {
-            let module = MODULES.contains(&word.as_str()) && at > 0 && argv[at - 1] == "-m";
-            // In `--launcher torchrun`, torchrun is the value of another program's flag.
-            let option = at > 0 && argv[at - 1].starts_with("--") && argv[at - 1].len() > 2;
-            let program = matches!(basename(word), "torchrun" | FT_LAUNCHER) && !option;
-            module || program
-        })?;
-        let is_ft = matches!(basename(&argv[entry]), FT_LAUNCHER | FT_MODULE);
-        let mut flags = Vec::new();
-        let mut at = entry + 1;
-        while let Some(word) = argv.get(at).filter(|word| word.starts_with('-') && word.len() > 1) {
-            let Some(name) = flag_name(word) else {
-                // An unknown flag: from a later release, or a mistake that torchrun will report.
-                let has_value = is_ft && !word.contains('=') && !word.ends_with("-missing-cfg");
-                at += if has_value { 2 } else { 1 };
-                continue;
-            };
-            let inline = match word.strip_prefix("--") {
-                Some(long) => long.split_once('=').map(|(_, value)| value.to_owned()),
-                None => Some(word[2..].to_owned()).filter(|value| !value.is_empty()),
-            };
-            let takes_next = WITH_VALUE.contains(&name) && inline.is_none();
-            let value = if takes_next { argv.get(at + 1).cloned() } else { inline };
-            let words = if takes_next { 2 } else { 1 };
-            flags.push(Flag { name, value, at, words });
-            at += words;
-        }
-        let program = at.min(argv.len());
-        Some(Self { argv: argv.to_vec(), is_ft, entry, flags, program, is_argv: true })
+        Self::of(Called::find(argv)?)
     }
 
-    /// The value of a flag, by its name with dashes. As in torchrun, the last occurrence counts.
-    pub fn flag(&self, name: &str) -> Option<&str> {
-        self.flags.iter().rev().find(|flag| flag.name == name)?.value.as_deref()
-    }
-
-    /// Where the value of a flag stands: its word, and whether that begins with the flag's name.
-    pub fn place(&self, name: &str) -> Option<(usize, bool)> {
-        let flag = self.flags.iter().rev().find(|flag| flag.name == name)?;
-        flag.value.as_ref()?;
-        Some((flag.at.saturating_add(flag.words).saturating_sub(1), flag.words == 1))
-    }
-
-    /// Whether a flag is present, with or without a value.
-    pub fn has(&self, name: &str) -> bool {
-        self.flags.iter().any(|flag| flag.name == name)
-    }
-
-    /// The words before the program that look like flags, and are flags of no known release.
-    pub fn unknown_flags(&self) -> impl Iterator<Item = &str> {
-        let is_known = |at: usize| self.flags.iter().any(|flag| at.wrapping_sub(flag.at) < flag.words);
-        let own = self.argv.iter().enumerate().take(self.program).skip(self.entry).skip(1);
-        own.filter(move |(at, _)| !self.is_ft && !is_known(*at)).map(|(_, word)| word.as_str())
+    /// A call that is one of torchrun.
+    pub fn of(called: Called) -> Option<Self> {
+        (called.grammar.tool == Tool::Torchrun).then_some(Self { called, is_argv: true })
     }
 
     /// The backend, if the command names one.
@@ -204,23 +85,8 @@ impl Torchrun {
     }
 
     /// Whether it is `ft_launcher`.
-    pub const fn is_ft_launcher(&self) -> bool {
-        self.is_ft
-    }
-
-    /// The words of the command.
-    pub fn argv(&self) -> &[String] {
-        &self.argv
-    }
-
-    /// The training program with its arguments.
-    pub fn program(&self) -> &[String] {
-        &self.argv[self.program..]
-    }
-
-    /// The words before torchrun in the command.
-    pub fn caller(&self) -> &[String] {
-        &self.argv[..self.entry]
+    pub fn is_ft_launcher(&self) -> bool {
+        self.grammar.is("ft_launcher")
     }
 
     /// Whether its flags can be changed: not in a shell script.
@@ -230,20 +96,14 @@ impl Torchrun {
 
     /// The interpreter that runs torchrun, if the command names it.
     pub fn interpreter(&self) -> Option<&str> {
-        let first = self.argv.first()?;
+        let first = self.argv().first()?;
         first_label(basename(first)).starts_with("python").then_some(first)
     }
 
     /// Sets a flag's value in place, or inserts the flag before the program.
-    #[expect(clippy::arithmetic_side_effects, reason = "positions in a list of words")]
     #[must_use]
     pub fn with_flag(&self, name: &'static str, value: &str) -> Self {
-        let mut argv = self.argv.clone();
-        let word = format!("--{name}={value}");
-        match self.flags.iter().rev().find(|flag| flag.name == name) {
-            Some(flag) => drop(argv.splice(flag.at..flag.at + flag.words, [word])),
-            None => argv.insert(self.entry + 1, word),
-        }
+        let argv = self.called.with_flag(name, format!("--{name}={value}"));
         Self::parse(&argv).map_or_else(|| self.clone(), |parsed| Self { is_argv: self.is_argv, ..parsed })
     }
 }

@@ -1,21 +1,78 @@
 //! Who waits at another port, with another backend or for another run than the others, waits alone.
 
 use super::prelude::*;
-use crate::manifest::scripts;
 
 pub(super) const RULE: Rule = Rule {
     id: "agreement",
-    sees: "FAIL: Master and Worker, or two `srun … &` of one script, have different ports, backends, ids of \
-           the run or numbers of nodes, or the port is `$RANDOM`. WARN: two values of `NCCL_IB_DISABLE`",
+    sees: "FAIL: Master and Worker, two `srun … &`, or `node0.sh` and `node1.sh` have different ports, \
+           backends, ids of the run or numbers of nodes, or the port is `$RANDOM`. WARN: two values of \
+           `NCCL_IB_DISABLE`",
     examples: ["agreement.yaml", "good-pytorchjob.yaml"],
-    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Other, Tool::Program], find),
+    find: Find::Launch(
+        &[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed, Tool::Other, Tool::Program],
+        find,
+    ),
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
     if !takes_part(call.launch) || !call.are_to_meet() {
         return None;
     }
-    of_values(call).or_else(|| of_transport(call))
+    of_values(call).or_else(|| of_transport(call)).or_else(|| of_scripts(call))
+}
+
+/// What the scripts of single nodes launch, each started by hand on its own, with their names.
+fn by_hand<'a>(call: &Call<'a>) -> impl Iterator<Item = (&'a str, &'a Launch)> {
+    let Call { manifests, pods, .. } = *call;
+    let is_other = move |other: &&Pods| other.are_by_hand() && other.object != pods.object;
+    let given = manifests.pods.iter().filter(is_other);
+    let given = given.flat_map(|other| other.launches().map(|launch| (other.name.as_str(), launch)));
+    let beside = manifests.beside.scripts.iter();
+    let beside = beside.flat_map(|(name, all)| all.iter().map(|launch| (name.as_str(), launch)));
+    given.chain(beside).filter(move |_| pods.are_by_hand())
+}
+
+/// The scripts of two nodes, by their names: they are told another number of nodes, master or port, or one
+/// rank.
+fn of_scripts(call: &Call<'_>) -> Option<Check> {
+    let Call { pods, launch, .. } = call;
+    let literal = |told: &Option<Told>| told.as_ref().and_then(|told| told.text.literal().map(str::to_owned));
+    let rank = literal(&launch.node_rank)?;
+    let differs = |(name, other): (&str, &Launch)| {
+        let is_pair = other.tool() == launch.tool() && are_of_nodes(&pods.name, name);
+        let its_rank = literal(&other.node_rank).filter(|_| is_pair)?;
+        let alike = ["the number of nodes", "the master's address", "the port"];
+        let found = launch.told().filter(|(what, _)| alike.contains(what)).find_map(|(what, own)| {
+            let theirs = other.told().find(|(it, _)| *it == what)?.1;
+            let are_there = ![own, theirs].iter().any(|told| is_localhost(&told.text));
+            let (own, theirs) = own.text.literal().zip(theirs.text.literal())?;
+            (own != theirs && are_there).then_some((what, own.to_owned(), theirs.to_owned()))
+        });
+        let is_whole = || found.is_none() && launch.nodes.is_some() && launch.needs_rank();
+        if rank == its_rank {
+            return is_whole().then(|| format!("the rank is {rank} here, and in {name}, too"));
+        }
+        found.map(|(what, own, theirs)| format!("{what} is {own} here, but {theirs} in {name}"))
+    };
+    let evidence = format!("{}: these nodes never meet", by_hand(call).find_map(differs)?);
+    Some(Check::fail(evidence, "one value for all nodes, and ranks from 0 on").at(call.at("command")))
+}
+
+/// Whether two scripts are for two nodes of one job, by their names: `run_node0.sh` and `run_node1.sh`.
+fn are_of_nodes(one: &str, other: &str) -> bool {
+    const NODES: [&str; 9] =
+        ["node", "rank", "master", "worker", "slave", "head", "main", "leader", "machine"];
+    let parts = |name: &str| {
+        let name = name.rsplit_once('.').map_or(name, |(name, _)| name).to_lowercase();
+        let words: Vec<String> = name.split(['_', '-']).map(str::to_owned).collect();
+        let (roles, others): (Vec<String>, Vec<String>) = words.into_iter().partition(|word| {
+            let plain = word.trim_end_matches(|c: char| c.is_ascii_digit());
+            NODES.contains(&plain) || plain.is_empty()
+        });
+        (roles.iter().any(|role| role.contains(char::is_alphabetic)), others)
+    };
+    let ((is_one, of_one), (is_other, of_other)) = (parts(one), parts(other));
+    one != other && is_one && is_other && of_one == of_other
 }
 
 fn of_values(call: &Call<'_>) -> Option<Check> {
@@ -29,7 +86,7 @@ fn of_values(call: &Call<'_>) -> Option<Check> {
     let mut before = manifests.together(pods).take_while(|others| !std::ptr::eq(*pods, *others));
     before.find_map(|others| {
         // A pod may start one training after the other, and each of these meets its own counterpart.
-        let launches = others.launches().filter(|other| other.tool == launch.tool && takes_part(other));
+        let launches = others.launches().filter(|other| other.tool() == launch.tool() && takes_part(other));
         let theirs: Vec<_> = launches.flat_map(values).collect();
         let differs = |(what, own): &(&'static str, String)| {
             let mut of_others = theirs.iter().filter(|(name, _)| name == what).map(|(_, value)| value);
@@ -59,12 +116,8 @@ fn of_transport(call: &Call<'_>) -> Option<Check> {
     let found = before.find_map(|others| Some((others.launches().find_map(differs)?, &others.place)));
     let found = found.map(|(found, place)| (found, format!("{} {}", place.object, place.field)));
     let ((name, own, theirs), place) = found.or_else(|| {
-        let others = manifests.beside.scripts.iter().filter(|_| pods.are_by_hand() && !own.is_empty());
-        others.into_iter().find_map(|script| {
-            let (others, _) = scripts::of(script, &[], 0);
-            let mut pairs = others.iter().flat_map(Pods::launches).filter(|other| are_a_pair(launch, other));
-            Some((pairs.find_map(differs)?, script.name.clone()))
-        })
+        let mut pairs = by_hand(call).filter(|(_, other)| !own.is_empty() && are_a_pair(launch, other));
+        pairs.find_map(|(name, other)| Some((differs(other)?, name.to_owned())))
     })?;
     let evidence = format!(
         "{name} is {own} here, but {theirs} in {place}: they choose other transports, and never connect"
@@ -90,7 +143,7 @@ fn are_a_pair(one: &Launch, other: &Launch) -> bool {
         literal(get(one)).is_some_and(|own| literal(get(other)) == Some(own))
     };
     let ranks = literal(&one.node_rank).zip(literal(&other.node_rank));
-    one.tool == other.tool
+    one.tool() == other.tool()
         && ranks.is_some_and(|(one, other)| one != other)
         && is_equal(|it| &it.nodes)
         && is_equal(|it| &it.host)

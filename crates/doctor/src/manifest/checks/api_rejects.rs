@@ -2,42 +2,46 @@
 
 use super::super::objects::parse;
 use super::super::pods::is_patch;
-use super::super::schemas;
+use super::super::{schemas, validation};
 use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "api-rejects",
     sees: "FAIL: a `volumeMount` whose volume is not there, two containers or volumes with one name, \
            KubeRay's `wait-gcs-ready` in a worker, GPUs in `requests` that `limits` do not have alike, \
-           `memory: 16GB`, more in `requests` than in `limits`; a Service with several ports and no names \
-           for them, a port's name above 15 letters; a label with a blank or a `/` in its value; `kind: \
-           job`; `apiVersion: v1` of a Job or RayCluster, none, or one that Kubernetes has no more; an \
-           Indexed Job without `completions`; a StatefulSet with `restartPolicy: OnFailure`, a Job without; \
-           a Deployment that does not select its pods; a PyTorchJob with two Masters, without a container \
-           `pytorch`, or with a role `Workers`; an MPIJob without Launcher; a TrainJob that sets `PET_*`; an \
-           exported object with its `resourceVersion`; a `minAvailable` above the pods of a Volcano job; a \
-           RayJob with `ttlSecondsAfterFinished` and no `shutdownAfterJobFinishes`; by the published \
-           schemas: `value: 8` in `env` without quotes, a volume without a name, `backoffLimit` in the spec \
-           of a PyTorchJob; capital letters or `_` in a name; what a CustomResourceDefinition in the \
-           repository forbids. WARN: a field or a version that a release of an operator has no more, such as \
-           `replicas` in `headGroupSpec`, `kubeflow.org/v1beta1` of a PyTorchJob",
+           `memory: 16GB`, more in `requests` than in `limits`; `kind: job`; `apiVersion: v1` of a Job or \
+           RayCluster, none, or one that Kubernetes has no more; a StatefulSet with `restartPolicy: \
+           OnFailure`, a Job without; a PyTorchJob with two Masters, without a container `pytorch`, or with \
+           a role `Workers`; an MPIJob without Launcher; a TrainJob that sets `PET_*`; a RayService without \
+           `rayClusterConfig`; by the published schemas: `value: 8` in `env` without quotes, a volume \
+           without a name, `backoffLimit` in the spec of a PyTorchJob; capital letters or `_` in a name; \
+           what a CustomResourceDefinition in the repository forbids. WARN: a field or a version that a \
+           release of an operator has no more, such as `replicas` in `headGroupSpec`, \
+           `kubeflow.org/v1beta1` of a PyTorchJob",
     examples: ["api-rejects.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = |pods: &Pods| {
             let by_kind = of_kind(pods).or_else(|| of_kubeflow(pods)).or_else(|| of_volcano(pods));
             let paths =
                 pods.all().filter_map(|own| field_path(pods, own).or_else(|| of_container(pods, own)));
-            by_kind.into_iter().chain(paths).chain(of_template(pods)).collect::<Vec<_>>()
+            by_kind
+                .into_iter()
+                .chain(paths)
+                .chain(of_template(pods))
+                .chain(validation::of_pods(pods))
+                .collect::<Vec<_>>()
         };
         let of_object = |object: &Object| {
             let makes_pods = manifests.of_object(object.number).next().is_some();
             let of_roles = || manifests.of_object(object.number).find_map(|pods| roles(object, pods));
             let of_ray = ray_job(object).or_else(|| runtime_env(object)).or_else(of_roles);
+            let of_ray = of_ray.or_else(|| without_cluster(object));
             let of_ray = of_ray
                 .or_else(|| version(object, manifests.definition(object).is_some()))
                 .or_else(|| replica_policy(object));
-            let of_any = || ports(object).or_else(|| label(object)).filter(|_| !object.has_blanks);
-            of_ray.or_else(of_any).or_else(|| exported(object).filter(|_| makes_pods))
+            of_ray
+                .or_else(|| validation::of_object(object))
+                .or_else(|| exported(object).filter(|_| makes_pods))
         };
         let found = names(manifests).into_iter().chain(manifests.pods.iter().flat_map(of_pods));
         let found = found.chain(manifests.objects.iter().filter_map(of_object));
@@ -56,13 +60,6 @@ fn name(item: &Value) -> Option<&str> {
 fn of_template(pods: &Pods) -> Option<Check> {
     if pods.is_open || pods.is_container {
         return None;
-    }
-    let is_any = |item: &&Value| item.get("operator").is_some_and(|it| it == "Exists");
-    let has_value =
-        |item: &&Value| item.get("value").and_then(Value::as_str).is_some_and(|it| !it.is_empty());
-    if list(&pods.spec, "/tolerations").iter().filter(is_any).any(|item| has_value(&item)) {
-        let evidence = "a toleration with `operator: Exists` and a value: the API server rejects the object";
-        return Some(Check::fail(evidence, "no value, or operator: Equal").at(pods.at("tolerations")));
     }
     let volumes = || list(&pods.spec, "/volumes");
     for items in [["/volumes", ""], ["/containers", "/initContainers"]] {
@@ -254,25 +251,6 @@ fn replica_policy(object: &Object) -> Option<Check> {
     Some(check.at(object.place(&format!("spec.{field}.{role}.restartPolicy"))))
 }
 
-fn ports(object: &Object) -> Option<Check> {
-    let ports = list(&object.value, "/spec/ports");
-    let is_unnamed = object.kind == "Service" && ports.iter().any(|port| port.get("name").is_none());
-    (is_unnamed && ports.len() > 1).then(|| {
-        let evidence = "several ports, and not all have a name: the API server rejects the Service";
-        Check::fail(evidence, "name: … for each port").at(object.place("spec.ports"))
-    })
-}
-
-fn label(object: &Object) -> Option<Check> {
-    let labels = texts(object.value.pointer("/metadata/labels"));
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let is_wrong = |text: &str| !text.chars().all(is_allowed) && !text.contains(['$', '{', '<', '%']);
-    let (key, value) = labels.iter().find(|(_, value)| is_wrong(value))?;
-    let evidence = format!("the label {key} is `{value}`: the API server rejects the object");
-    let remedy = "letters, digits, `-`, `_` and `.` only; an annotation takes any text";
-    Some(Check::fail(evidence, remedy).at(object.place("metadata.labels")))
-}
-
 /// What `fieldRef` can read, beside labels and annotations by their keys.
 #[rustfmt::skip]
 const FIELDS: [&str; 9] = [
@@ -307,6 +285,23 @@ fn ray_job(job: &Object) -> Option<Check> {
     let evidence = format!("`{field}` without shutdownAfterJobFinishes: true: KubeRay refuses the RayJob");
     let check = Check::fail(evidence, "shutdownAfterJobFinishes: true");
     (!ends).then(|| check.at(job.place(&format!("spec.{field}"))))
+}
+
+/// What KubeRay's own validation needs beyond its schema.
+fn without_cluster(object: &Object) -> Option<Check> {
+    let (field, other) = match object.kind.as_str() {
+        "RayService" => ("rayClusterConfig", "rayClusterConfig"),
+        "RayJob" => ("rayClusterSpec", "clusterSelector"),
+        _ => return None,
+    };
+    let spec = object.value.get("spec")?;
+    let is_patch = ["overlay", "patch"].iter().any(|part| object.file.contains(part)) || object.has_blanks;
+    let has = |name: &str| spec.get(name).is_some_and(|it| !it.is_null());
+    (!has(field) && !has(other) && !is_patch && object.api.starts_with("ray.io/")).then(|| {
+        let evidence =
+            format!("a {} without `{field}`: KubeRay refuses it, and makes no cluster", object.kind);
+        Check::fail(evidence, format!("{field}: {{headGroupSpec: …}}")).at(object.place("spec"))
+    })
 }
 
 /// Ray takes a runtime environment whose variables are texts by their names.

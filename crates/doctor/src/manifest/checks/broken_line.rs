@@ -99,7 +99,8 @@ fn dangling(text: &str) -> Option<Check> {
             .find(|&above| !goes_on(above))
             .map_or(0, |it| it.saturating_add(1));
         let is_flag = |word: &str| word.starts_with("--") && !is_list(&lines[begin..at].join(" "));
-        let leads = next.split_whitespace().next().is_some_and(|word| is_launcher(word) || is_flag(word));
+        let leads =
+            next.split_whitespace().next().is_some_and(|word| Grammar::is_program(word) || is_flag(word));
         let is_block =
             last.split_whitespace().last().is_some_and(|word| matches!(word, "then" | "do" | "else"));
         goes_on(at.saturating_sub(2))

@@ -7,25 +7,35 @@ pub(super) const RULE: Rule = Rule {
     sees: "FAIL: `torchrun --nnodes=4 train.py`, and nothing says where the nodes meet. WARN for a \
            PyTorchJob without Master, if the operator sets its nodes, and for a script that nothing starts",
     examples: ["no-endpoint.yaml", "good-job-static.yaml"],
-    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate], find),
+    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Other], find),
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, .. } = call;
     let has_host = launch.host.as_ref().is_some_and(|told| told.text.literal() != Some(""));
+    // Who names a host that this backend does not read means it for all nodes.
+    let is_for_one = call.is_of_one_node()
+        && (launch.backend == Backend::Static
+            || !launch.called.as_ref().is_some_and(|called| called.has("master-addr")));
     if has_host
         || !call.are_to_meet()
         || launch.is_told_elsewhere
         || launch.by_rallypoint
+        || launch.is_own
+        || launch.starts() != Starts::Node
         || call.may_be_told()
-        || call.is_of_one_node()
+        || is_for_one
         // An etcd client takes its address from its own configuration.
         || matches!(launch.backend, Backend::Other(_))
     {
         return None;
     }
-    let (Told { by, text }, name) = (launch.nodes.as_ref()?, launch.tool.name());
-    let evidence = format!("{name} has {by} = {text} and no endpoint: each node waits alone on 127.0.0.1");
+    let (Told { by, text }, name) = (launch.nodes.as_ref()?, launch.grammar.name);
+    let then = match launch.tool() {
+        Tool::Other => "each node waits alone, or refuses to start",
+        _ => "each node waits alone on 127.0.0.1",
+    };
+    let evidence = format!("{name} has {by} = {text} and no endpoint: {then}");
     let remedy = match (pods.maker, pods.first_host()) {
         (Maker::PyTorchJob, _) if !pods.has(When::Master) => {
             "add a Master to pytorchReplicaSpecs (the operator then sets the endpoint), or an elasticPolicy"
@@ -33,9 +43,12 @@ fn find(call: &Call<'_>) -> Option<Check> {
         }
         (_, host) => {
             let host = host.unwrap_or_else(|| "HOST".into());
-            let flag = match (launch.tool, &launch.backend) {
-                (Tool::Accelerate, _) => format!("--main_process_ip={host}"),
-                (_, Backend::Static) => format!("--master-addr={host}"),
+            let flag = match (launch.tool(), &launch.backend) {
+                (Tool::Accelerate, _) | (_, Backend::Static) => {
+                    let flag = |role| launch.grammar.flag(role);
+                    let flag = flag(Role::Host).or_else(|| flag(Role::Endpoint));
+                    format!("{}={host}", flag.unwrap_or_default())
+                }
                 _ => format!("--rdzv-endpoint={host}:29500"),
             };
             format!("add {flag}, or start it with `rallypoint run`, which sets the endpoint")

@@ -47,12 +47,18 @@ fn of_names(call: &Call<'_>) -> Option<Check> {
     let nodes = call.pods.step.size.nodes.filter(|nodes| *nodes > 1)?;
     let Told { text, by } = call.launch.host.as_ref()?;
     let host = text.to_string();
-    let are_all = host.starts_with("$(scontrol show hostname") && host.ends_with(')') && !host.contains('|');
+    Some(of_all_nodes(&host, by, nodes)?.at(call.at("command")))
+}
+
+fn of_all_nodes(host: &str, by: &str, nodes: u64) -> Option<Check> {
+    let is_list = ["SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST"]
+        .contains(&host.trim_matches(['$', '{', '}']));
+    let are_lines =
+        host.starts_with("$(scontrol show hostname") && host.ends_with(')') && !host.contains('|');
     let evidence = format!("`{host}` ({by}) is the names of all {nodes} nodes, and no host");
-    are_all.then(|| {
-        let remedy = format!("{} | head -n 1)", host.trim_end_matches(')'));
-        Check::fail(evidence, remedy).at(call.at("command"))
-    })
+    let names = if is_list { "$(scontrol show hostnames \"$SLURM_JOB_NODELIST\"" } else { host };
+    let remedy = format!("{} | head -n 1)", names.trim_end_matches(')'));
+    (is_list || are_lines).then(|| Check::fail(evidence, remedy))
 }
 
 /// A Service over all pods of the job. One that selects a single pod is a good endpoint.
@@ -72,7 +78,7 @@ fn of_all(call: &Call<'_>, told: &Told, target: &Target<'_>) -> Option<Check> {
     }
     let is_headless = !matches!(target, Target::Service(service) if !is_headless(service));
     let has_python = || call.launch.command.words.iter().any(|word| word.to_string().contains("python"));
-    let is_torch = call.launch.tool != Tool::Program || has_python();
+    let is_torch = call.launch.tool() != Tool::Program || has_python();
     let (headless, then, is_found) = match (is_headless, &call.launch.backend) {
         (true, Backend::C10d) => (
             "headless ",
@@ -156,8 +162,8 @@ fn hosts(call: &Call<'_>, other: &Pods) -> bool {
         matches!(rank.text.source(), Some(Source::Index | Source::EndOfHostName | Source::EndOfPodName))
     });
     !launch.needs_rank()
-        || launch.tool == Tool::Other
-        || launch.tool == Tool::DeepSpeed
+        || launch.tool() == Tool::Other
+        || launch.tool() == Tool::DeepSpeed
         || other.serve()
         || units
         || launch.by_rallypoint
@@ -169,9 +175,12 @@ fn hosts(call: &Call<'_>, other: &Pods) -> bool {
 fn of_ray(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
     let mut ray = container.commands.iter().filter(|command| starts_ray(&command.written()));
     let (host, _) = ray.find_map(|command| flag(&command.words, &["address"])?.text.split_once(':'))?;
-    if pods.are_tasks() || host.literal().is_none() {
-        return None;
+    if pods.are_tasks() {
+        let nodes = pods.step.size.nodes.filter(|nodes| *nodes > 1)?;
+        let check = of_all_nodes(&host.to_string(), "--address", nodes)?;
+        return Some(check.at(pods.at(&container.at("command"))));
     }
+    host.literal()?;
     let (tell, what): (fn(String, String) -> Check, _) = match resolve(&host, pods, manifests) {
         Target::Nothing(why) => (Check::fail, format!("names nothing: {why}")),
         Target::Absent if !manifests.is_beside(&host.to_string()) => {

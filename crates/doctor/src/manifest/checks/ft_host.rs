@@ -2,6 +2,7 @@
 //! and all wait; with two each closes its own.
 
 use super::prelude::*;
+use rallypoint_node::launch::Torchrun;
 
 pub(super) const RULE: Rule = Rule {
     id: "ft-host",
@@ -34,7 +35,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
 
 /// Whether a node of `ft_launcher` leads the rendezvous, as far as it says so.
 fn leads(launch: &Launch) -> Option<bool> {
-    let conf = launch.torchrun.as_ref().filter(|it| it.is_ft_launcher())?.conf()?;
+    let conf = launch.torchrun().filter(Torchrun::is_ft_launcher)?.conf()?;
     match conf.get("is_host")?.to_lowercase().as_str() {
         "0" | "false" | "f" | "no" | "n" => Some(false),
         "1" | "true" | "t" | "yes" | "y" => Some(true),

@@ -19,7 +19,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         let Some(port) = (if on_host(&call) { call.launch.known_port() } else { own_port(&call) }) else {
             continue;
         };
-        let name = call.launch.tool.name();
+        let name = call.launch.grammar.name;
         let shared = |(other, own): &(Call<'_>, &str)| {
             let object = &other.pods.place.object;
             if *own != port {
@@ -72,10 +72,10 @@ fn crowded(pods: &Pods) -> Option<Check> {
 
 /// The port on which a launcher listens on the node of the script or the container that starts it.
 fn own_port<'c>(call: &Call<'c>) -> Option<&'c str> {
-    let Launch { tool, backend, port, processes, command, is_configured, .. } = call.launch;
-    let is_launched = command.words.first().is_some_and(|word| is_launcher(&word.to_string()));
+    let Launch { grammar, backend, port, processes, command, is_configured, .. } = call.launch;
+    let is_launched = command.words.first().is_some_and(|word| Grammar::is_program(&word.to_string()));
     // accelerate starts a single process without a store.
-    let listens = match tool {
+    let listens = match grammar.tool {
         Tool::Torchrun | Tool::DeepSpeed => *backend == Backend::Static,
         Tool::Accelerate => processes.as_ref().is_some_and(|told| told.text.literal() != Some("1")),
         _ => false,

@@ -5,13 +5,13 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "katib-trial",
     sees: "FAIL: an Experiment whose `successCondition` waits for `Complete` of a PyTorchJob, which says \
-           `Succeeded`, or whose `primaryContainerName` no container has",
+           `Succeeded`, or whose `primaryContainerName` no container has. WARN: one of `v1alpha3`",
     examples: ["katib-trial.yaml", "good-katib-trial.yaml"],
     find: Find::Files(|manifests| {
         manifests
             .objects
             .iter()
-            .flat_map(|object| [condition(object), container(manifests, object)])
+            .flat_map(|object| [condition(object), container(manifests, object), version(object)])
             .flatten()
             .collect()
     }),
@@ -46,6 +46,13 @@ fn condition(object: &Object) -> Option<Check> {
         let remedy = format!("`{right}` in it, or leave it out");
         Check::fail(evidence, remedy).at(place(object, "successCondition"))
     })
+}
+
+/// The only version that today's releases serve.
+fn version(object: &Object) -> Option<Check> {
+    let api = text(object, "apiVersion").filter(|api| api.starts_with("kubeflow.org/v1alpha"))?;
+    let evidence = format!("no release of Katib of today has an Experiment of `{api}`");
+    Some(Check::warn(evidence, "apiVersion: kubeflow.org/v1beta1").at(place(object, "apiVersion")))
 }
 
 fn container(manifests: &Manifests, object: &Object) -> Option<Check> {

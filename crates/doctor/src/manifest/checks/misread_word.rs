@@ -16,9 +16,9 @@ pub(super) const RULE: Rule = Rule {
     examples: ["one-argument.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
         let of_words = of_list(container).or_else(|| of_launcher(container));
-        let of_flags = container.commands.iter().find_map(|it| of_accelerate(it).or_else(|| twice(it)));
-        let of_python = container.launches.iter().find_map(python);
-        let found = [of_words, of_assignment(container), of_flags, of_python, array(container)];
+        let of_launch = |it: &Launch| of_switches(it).or_else(|| twice(it)).or_else(|| python(it));
+        let of_flags = container.launches.iter().find_map(of_launch);
+        let found = [of_words, of_assignment(container), of_flags, array(container)];
         let found = found.into_iter().flatten();
         found.map(|check| check.at(pods.at(&container.at("command")))).collect()
     }),
@@ -31,14 +31,14 @@ fn of_list(container: &Container) -> Option<Check> {
     let (first, behind) = argv.split_first()?;
     // Without a command the first of `args` is an argument.
     let is_program = container.value.pointer("/command/0").is_some();
-    if has_blanks(first) && (is_program || is_launcher(first.split_whitespace().next()?)) {
+    if has_blanks(first) && (is_program || Grammar::is_program(first.split_whitespace().next()?)) {
         let evidence =
             format!("`{first}` is one word, and no program is called so: the container cannot start");
         return Some(Check::fail(evidence, "an item for each word, or [sh, -c, …]"));
     }
     let shell = Some(first).filter(|first| is_shell(first))?;
     let (options, words) = behind.split_at(behind.iter().take_while(|it| it.starts_with(['-', '+'])).count());
-    let word = words.first().filter(|word| is_launcher(word) && !has_blanks(word))?;
+    let word = words.first().filter(|word| Grammar::is_program(word) && !has_blanks(word))?;
     let reads_text = options.iter().any(|option| !option.starts_with("--") && option.contains('c'));
     let evidence = match reads_text {
         true if words.len() == 1 => return None,
@@ -65,7 +65,7 @@ fn of_launcher(container: &Container) -> Option<Check> {
     }
     container.commands.iter().find_map(|command| {
         let words = command.written();
-        let at = words.iter().position(|word| is_launcher(word))?;
+        let at = words.iter().position(|word| Grammar::is_program(word))?;
         // Behind the script are arguments of its own.
         let end = words.iter().position(|word| word.contains(".py")).unwrap_or(words.len());
         words.get(at..end)?.windows(2).find_map(|two| {
@@ -100,7 +100,7 @@ fn of_launcher(container: &Container) -> Option<Check> {
 /// An item of a list of arguments with a flag and its value: `- --nnodes 2`.
 fn of_item(container: &Container) -> Option<Check> {
     let argv = &container.argv;
-    let first = argv.first().filter(|first| is_launcher(first) && container.is_exec())?;
+    let first = argv.first().filter(|first| Grammar::is_program(first) && container.is_exec())?;
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let name = |word: &str| word.strip_prefix("--").is_some_and(|name| name.chars().all(is_name));
     let (word, flag) = argv.windows(2).find_map(|two| {
@@ -140,76 +140,51 @@ fn assignment(word: &Text) -> Option<&str> {
     (is_name && name.starts_with(|c: char| c.is_ascii_uppercase() || c == '_')).then_some(name)
 }
 
-/// Switches without a value, and flags with one.
-#[rustfmt::skip]
-pub(super) const SWITCHES: [&str; 14] = [
-    "cpu", "multi-gpu", "tpu", "use-deepspeed", "use-fsdp", "use-megatron-lm", "same-network", "no-python",
-    "enable-cpu-affinity", "dynamo-use-fullgraph", "dynamo-use-dynamic", "downcast-bf16", "quiet", "debug",
-];
-#[rustfmt::skip]
-const WITH_VALUE: [&str; 8] = [
-    "zero3-init-flag", "zero3-save-16bit-model", "fsdp-offload-params", "fsdp-sync-module-states",
-    "fsdp-use-orig-params", "fsdp-cpu-ram-efficient-loading", "fsdp-activation-checkpointing",
-    "fsdp-forward-prefetch",
-];
-
-/// torchrun starts Python itself, and its program is a script.
+/// A launcher starts Python itself, and its program is a script.
 fn python(launch: &Launch) -> Option<Check> {
-    let torchrun = launch.torchrun.as_ref()?;
-    let (program, words) = torchrun.program().split_first()?;
-    let name = basename(program).trim_start_matches("python");
-    let is_python = basename(program).starts_with("python")
-        && name.chars().all(|c| c.is_ascii_digit() || c == '.')
-        && !words.is_empty();
-    let runs_any = ["no-python", "module", "m", "run-path"].iter().any(|flag| torchrun.has(flag));
-    (is_python && !runs_any && !launch.is_told_elsewhere).then(|| {
-        let evidence = format!("torchrun takes `{program}` for a script, and finds no such file");
+    const ANY: [&str; 8] =
+        ["no-python", "module", "m", "run-path", "module-mode", "command-mode", "c", "help"];
+    let called = launch.called.as_ref().filter(|called| !called.grammar.is_open)?;
+    let (program, words) = called.program().split_first()?;
+    let version = basename(program).strip_prefix("python")?;
+    let is_python = version.chars().all(|c| c.is_ascii_digit() || c == '.') && !words.is_empty();
+    (is_python && !ANY.iter().any(|flag| called.has(flag)) && !called.is_open).then(|| {
+        let evidence =
+            format!("{} takes `{program}` for a script, and finds no such file", called.grammar.name);
         Check::fail(evidence, format!("no `{program}` there; or --no-python before it"))
     })
 }
 
 /// A flag that stands twice: the last one counts.
-fn twice(command: &Command) -> Option<Check> {
-    let words = command.written();
-    let at = words.iter().position(|word| is_launcher(word))?;
-    // Behind the script are arguments of its own.
-    let end = words.iter().position(|word| word.contains(".py")).unwrap_or(words.len());
+fn twice(launch: &Launch) -> Option<Check> {
+    let called = launch.called.as_ref().filter(|called| !called.grammar.is_open)?;
     let mut seen = std::collections::BTreeMap::new();
-    (at..end).find_map(|at| {
-        let (flag, value) = match words[at].split_once('=') {
-            Some(parts) => parts,
-            None => (words[at].as_str(), words.get(at.saturating_add(1))?.as_str()),
-        };
-        let is_of_all = ["--master", "--nnodes", "--node", "--nproc", "--rdzv", "--num_", "--machine_rank"];
-        let name = flag.replace('-', "_");
-        is_of_all.iter().any(|own| flag.starts_with(own)).then_some(())?;
-        let before = seen.insert(name, value.to_owned()).filter(|before| before != value)?;
+    let mut told = called.all().filter(|(name, _)| called.grammar.role(name).is_some());
+    told.find_map(|(name, value)| {
+        let value = value?;
+        let before = seen.insert(name, value).filter(|before| *before != value)?;
+        let flag = called.written(name)?;
         let evidence = format!("`{flag}` stands twice, with {before} and {value}: the last one counts");
         Some(Check::fail(evidence, format!("{flag} once")))
     })
 }
 
-/// accelerate has flags that look like switches and take a word, and switches that take none. With the other
-/// form it starts another program than the training.
-fn of_accelerate(command: &Command) -> Option<Check> {
-    let words: Vec<&str> = command.words.iter().map(|word| word.literal().unwrap_or_default()).collect();
-    let entry = words.iter().position(|word| *word == "launch" || *word == "accelerate.commands.launch")?;
-    // Behind the script are the flags of the script.
-    let is_script = |word: &&str| !word.starts_with("--") && word.contains(".py");
-    let own = words.get(entry..)?.split_inclusive(is_script).next()?;
-    own.windows(2).find_map(|pair| {
-        let (flag, next) = (pair[0], pair[1]);
-        let name = flag.strip_prefix("--")?.replace('_', "-");
-        let is_word = matches!(next, "true" | "false" | "True" | "False");
-        if WITH_VALUE.contains(&name.as_str()) && next.contains(".py") {
-            let evidence = format!("{flag} takes a word, and here that is the script `{next}`");
-            Some(Check::fail(evidence, format!("{flag} true {next}")))
-        } else {
-            let evidence = format!("{flag} takes no word: accelerate takes `{next}` for the script");
-            (SWITCHES.contains(&name.as_str()) && is_word)
-                .then(|| Check::fail(evidence, format!("{flag} alone")))
-        }
-    })
+/// There are flags that look like switches and take a word, and switches that take none. With the other form
+/// the launcher starts another program than the training.
+fn of_switches(launch: &Launch) -> Option<Check> {
+    let called = launch.called.as_ref().filter(|called| !called.grammar.is_open)?;
+    let next = called.program().first().map_or("", String::as_str);
+    let is_script = |value: &&str| value.contains(".py") && !next.contains(".py");
+    let taken = called.all().find_map(|(name, value)| Some((name, value.filter(is_script)?)));
+    if let Some((flag, script)) = taken.and_then(|(name, value)| Some((called.written(name)?, value))) {
+        let evidence = format!("{flag} takes a word, and here that is the script `{script}`");
+        return Some(Check::fail(evidence, format!("{flag} true {script}")));
+    }
+    let (name, value) = called.all().last()?;
+    let flag = called.written(name)?;
+    let evidence = format!("{flag} takes no word: {} takes `{next}` for the script", called.grammar.name);
+    (value.is_none() && matches!(next, "true" | "false" | "True" | "False"))
+        .then(|| Check::fail(evidence, format!("{flag} alone")))
 }
 
 /// The values of an array are parted by blanks alone, and in quotes by none.

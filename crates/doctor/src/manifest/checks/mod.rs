@@ -32,6 +32,7 @@ mod not_read;
 mod ordered_ready;
 mod parallelism;
 pub(super) mod prelude;
+mod probes;
 mod ray_ends;
 mod ray_ports;
 mod rdzv_conf_keys;
@@ -88,7 +89,7 @@ impl Rule {
     fn apply(&self, manifests: &Manifests, found: &[Check]) -> Vec<Check> {
         let checks = match self.find {
             Find::Launch(tools, find) => {
-                let calls = manifests.calls().filter(|call| tools.contains(&call.launch.tool));
+                let calls = manifests.calls().filter(|call| tools.contains(&call.launch.tool()));
                 calls.filter_map(|call| find(&call)).collect()
             }
             Find::Torchrun(find) => manifests.all_calls().filter_map(|call| find(&call)).collect(),
@@ -169,7 +170,8 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
         &broken_line::RULE, &misread_word::RULE, &unknown_flag::RULE, &rdzv_conf_keys::RULE,
         &flags_of_other_backend::RULE, &c10d_restarts::RULE,
         &sleep_as_synchronisation::RULE, &shared_memory::RULE, &network_guess::RULE, &backoff_limit::RULE,
-        &ordered_ready::RULE, &sidecar::RULE, &script_ends::RULE, &ray_ends::RULE, &ray_ports::RULE,
+        &ordered_ready::RULE, &sidecar::RULE, &probes::RULE,
+        &script_ends::RULE, &ray_ends::RULE, &ray_ports::RULE,
         &yaml::RULE, &template::RULE, &unknown_kind::RULE, &not_read::RULE, &no_launch::RULE,
         &skipped::RULE, &no_pods::RULE, &manifests::RULE,
     ]),

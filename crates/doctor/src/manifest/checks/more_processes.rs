@@ -29,7 +29,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
             format!("{each} processes in a pod ({by}), but the number of GPUs is empty: it has none");
         return Some(Check::fail(evidence, format!("nvidia.com/gpu: {each}")).at(call.at("resources")));
     }
-    let said = call.variable("CUDA_VISIBLE_DEVICES");
+    // deepspeed does not read it beside its own flags.
+    let said = call.variable("CUDA_VISIBLE_DEVICES").filter(|_| launch.tool() != Tool::DeepSpeed);
     let visible = said.and_then(Text::literal).unwrap_or_default();
     let visible = visible.split(',').map(|one| one.trim().parse::<u64>().ok()).collect::<Option<Vec<_>>>();
     let visible = visible.map(|all| u64::try_from(all.len()).unwrap_or(u64::MAX));
@@ -40,7 +41,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
         counted(gpus, "GPU", "GPUs"),
         if visible == Some(gpus) { " in CUDA_VISIBLE_DEVICES" } else { "" }
     );
-    let remedy = match launch.tool {
+    let remedy = match launch.tool() {
         Tool::Other => "--nnodes and --node-rank for several pods, or as many processes as GPUs",
         _ => "as many processes as GPUs",
     };
@@ -56,10 +57,9 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let is_only = call.manifests.all_calls().filter(is_beside).count() == 1
         && call.pods.step.size.tasks <= call.pods.step.size.nodes;
     // accelerate counts the processes of all nodes, and is given those of one.
-    let of_one = launch
-        .most_nodes()
-        .map(u64::from)
-        .filter(|nodes| launch.tool == Tool::Accelerate && *nodes > 1 && each.saturating_mul(*nodes) == gpus);
+    let of_one = launch.most_nodes().map(u64::from).filter(|nodes| {
+        launch.tool() == Tool::Accelerate && *nodes > 1 && each.saturating_mul(*nodes) == gpus
+    });
     let remedy = match of_one {
         Some(nodes) => {
             format!("--num_processes={}, which counts those of all nodes", gpus.saturating_mul(nodes))
@@ -69,7 +69,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     // Each may have several, as parts of its model.
     let are_idle = each < gpus
         && (each == 1 || gpus.checked_rem(each) > Some(0) || of_one.is_some())
-        && !matches!(launch.tool, Tool::DeepSpeed | Tool::Lightning | Tool::Other);
+        && !matches!(launch.tool(), Tool::DeepSpeed | Tool::Lightning | Tool::Other);
     (are_idle && is_only && said.is_some() == visible.is_some())
         .then(|| Check::warn(evidence, remedy).at(call.at("command")))
 }
@@ -83,7 +83,7 @@ fn of_a_node(call: &Call<'_>) -> Option<(u64, String)> {
     let has = |part: &str| launch.command.words.iter().any(|word| word.to_string().contains(part));
     let world = launch.number("WORLD_SIZE").map(u64::from).filter(|world| *world > 1);
     let is_told = launch.by_rallypoint || launch.is_told_elsewhere;
-    let by = match launch.tool {
+    let by = match launch.tool() {
         Tool::Torchrun if !call.may_be_told() => "no --nproc-per-node".into(),
         Tool::Program
             if world == call.total() && has("python") && !has("spawn") && !has("multiprocessing") =>

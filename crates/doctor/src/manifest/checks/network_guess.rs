@@ -1,8 +1,7 @@
 //! A network that the hosts do not have, or a slow one though they have a fast one.
 
 use super::prelude::*;
-use super::unset_variable::is_near;
-use crate::pod::interface::{ONLY_NCCL, VARIABLES, is_only_for_nccl};
+use crate::pod::interface::{ONLY_NCCL, VARIABLES, is_only_for_nccl, misspelled, nobody_reads};
 
 pub(super) const RULE: Rule = Rule {
     id: "network-guess",
@@ -11,18 +10,6 @@ pub(super) const RULE: Rule = Rule {
     examples: ["network-guess.yaml", "good-job-static.yaml"],
     find: Find::Container(find),
 };
-
-/// The variables that are set most often.
-#[rustfmt::skip]
-const KNOWN: [&str; 17] = [
-    "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_IB_GID_INDEX",
-    "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_DEBUG_SUBSYS", "NCCL_NET_GDR_LEVEL", "NCCL_IB_TIMEOUT",
-    "NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT", "NCCL_CROSS_NIC", "NCCL_DEBUG_FILE",
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_BLOCKING_WAIT", "TORCH_DISTRIBUTED_DEBUG",
-];
-
-/// Names that are none of NCCL's, each with the one that is meant.
-const OTHERS: [(&str, &str); 1] = [("NCCL_IP_VERSION", "NCCL_SOCKET_FAMILY")];
 
 fn find(pods: &Pods, container: &Container) -> Vec<Check> {
     if !container.trains() {
@@ -41,16 +28,9 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
             format!("NCCL_IB_DISABLE=1, though the container asks for {device}: NCCL uses slow TCP");
         found.push(Check::warn(evidence, "take NCCL_IB_DISABLE out").at(place()));
     }
-    let set = container.launches.iter().flat_map(|launch| launch.command.variables.keys());
-    // RCCL and others have variables of their own.
-    let is_meant = |known: &str, name: &str| is_near(known, name) && known.get(..1) == name.get(..1);
-    let misspelled = |name: &String| {
-        let (_, other) = OTHERS.iter().find(|(other, _)| other == name).copied().unzip();
-        Some((name.clone(), other.or_else(|| KNOWN.iter().copied().find(|known| is_meant(known, name)))?))
-    };
-    if let Some((name, right)) = set.filter(|name| !KNOWN.contains(&name.as_str())).find_map(misspelled) {
-        let evidence = format!("{name} is no variable of NCCL, gloo or PyTorch: nothing reads it");
-        found.push(Check::warn(evidence, right).at(place()));
+    let mut set = container.launches.iter().flat_map(|launch| launch.command.variables.keys());
+    if let Some((name, right)) = set.find_map(|name| Some((name, misspelled(name)?))) {
+        found.push(Check::warn(nobody_reads(name), right).at(place()));
     }
     for name in VARIABLES {
         let value = value(name);

@@ -3,6 +3,7 @@
 
 use super::prelude::*;
 use crate::manifest::pods::Size;
+use crate::manifest::scripts;
 
 pub(super) const RULE: Rule = Rule {
     id: "node-count",
@@ -11,22 +12,35 @@ pub(super) const RULE: Rule = Rule {
            a node; Lightning with `--trainer.devices=4` and `--ntasks-per-node=8`. WARN: several pods that \
            train alone, or nodes that nothing uses",
     examples: ["node-count.yaml", "good-job-static.yaml"],
-    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Lightning, Tool::Other], find),
+    find: Find::Launch(
+        &[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed, Tool::Lightning, Tool::Other],
+        find,
+    ),
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
     let Launch { by_rallypoint, is_told_elsewhere, nodes, is_own, .. } = call.launch;
     // Each task of a node may be a node of torchrun's.
     let size = call.pods.step.size;
-    let are_nodes = size.nodes > Some(1) && size.tasks == call.launch.most_nodes().map(u64::from);
-    if *by_rallypoint || *is_own || call.launch.counts_processes() || are_nodes {
+    let are_nodes = size.nodes > Some(1)
+        && call.launch.tool() != Tool::Lightning
+        && size.tasks == call.launch.most_nodes().map(u64::from);
+    let starts = call.launch.starts();
+    if starts == Starts::All && call.launch.tool() == Tool::DeepSpeed {
+        // With hosts it reaches them by itself. `trains-alone` knows several of it.
+        let called = call.launch.called.as_ref()?;
+        let knows_others =
+            ["hostfile", "H", "launcher"].iter().any(|flag| called.has(flag)) || called.is_open;
+        return Some(idle(call).filter(|_| !knows_others)?.at(call.at("command")));
+    }
+    if *by_rallypoint || *is_own || starts == Starts::One || are_nodes {
         return None;
     }
     // `trains-alone` knows a TrainJob.
-    let is_bare = call.launch.tool == Tool::Accelerate && call.pods.maker != Maker::TrainJob;
+    let is_bare = call.launch.tool() == Tool::Accelerate && call.pods.maker != Maker::TrainJob;
     let is_told = nodes.is_some() || !is_told_elsewhere || is_bare && !call.launch.is_configured;
     let of_number = || of_number(call).filter(|_| is_told);
-    let check = match call.launch.tool {
+    let check = match call.launch.tool() {
         Tool::Lightning => of_devices(call).or_else(of_number),
         _ => too_often(call).or_else(of_number).or_else(|| idle(call)),
     };
@@ -36,8 +50,11 @@ fn find(call: &Call<'_>) -> Option<Check> {
 
 /// Several launchers on one node.
 fn too_often(call: &Call<'_>) -> Option<Check> {
-    let (name, step) = (call.launch.tool.name(), &call.pods.step);
-    let (by, Size { nodes, tasks, each }) = (step.by.as_ref()?, step.size);
+    let name = call.launch.grammar.name;
+    let (by, Size { nodes, tasks, each }) = match &call.pods.step.by {
+        Some(by) => (by.clone(), call.pods.step.size),
+        None => by_mpi(call)?,
+    };
     let often = match (nodes, tasks, each) {
         (Some(nodes), Some(tasks), _) if tasks > nodes => {
             format!("{tasks} times on {}", counted(nodes, "node", "nodes"))
@@ -47,6 +64,16 @@ fn too_often(call: &Call<'_>) -> Option<Check> {
     };
     let evidence = format!("{by} starts {name} {often}, and each starts its own processes");
     Some(Check::fail(evidence, remedy(call)))
+}
+
+/// What `mpirun` of an MPIJob starts in its Workers.
+fn by_mpi(call: &Call<'_>) -> Option<(String, Size)> {
+    let Call { manifests, pods, launch, .. } = call;
+    let is_led = pods.maker == Maker::MpiJob && pods.role == "launcher";
+    let workers = manifests.of_object(pods.object).find(|own| is_led && own.role == "worker")?;
+    let slots = pods.owner.get("slotsPerWorker").map_or(Some(1), Value::as_u64);
+    let job = Size { nodes: workers.count, tasks: None, each: slots };
+    scripts::of_mpi(&launch.command.written(), job)
 }
 
 /// In a job with a number of tasks Lightning starts no process itself: Slurm is to start one for each device.
@@ -76,14 +103,14 @@ fn of_devices(call: &Call<'_>) -> Option<Check> {
 fn idle(call: &Call<'_>) -> Option<Check> {
     let step = Some(&call.pods.step).filter(|step| step.by.is_none() && !call.launch.is_configured)?;
     let nodes = step.size.nodes.filter(|nodes| *nodes > 1)?;
-    let name = call.launch.tool.name();
+    let name = call.launch.grammar.name;
     let evidence = format!("{name} runs on the first of {nodes} nodes alone: the others have nothing to do");
     Some(Check::warn(evidence, remedy(call)))
 }
 
 fn of_number(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, manifests, .. } = call;
-    let (total, name) = (call.total()?, launch.tool.name());
+    let (total, name) = (call.total()?, launch.grammar.name);
     let (one, several) = if pods.are_tasks() { ("task", "tasks") } else { ("pod", "pods") };
     let are = |number: u64| counted(number, one, several);
     let Some(told) = &launch.nodes else {
@@ -92,8 +119,8 @@ fn of_number(call: &Call<'_>) -> Option<Check> {
         }
         let evidence =
             format!("{name} is not told how many nodes there are, and takes itself for the only one");
-        let remedy = format!("{}={total}", flag(launch));
-        let Some(host) = launch.host.as_ref().filter(|_| launch.tool != Tool::Accelerate) else {
+        let remedy = format!("{}={total}", launch.nodes_flag());
+        let Some(host) = launch.host.as_ref().filter(|_| launch.tool() != Tool::Accelerate) else {
             return Some(Check::warn(format!("{evidence}: each of {} trains alone", are(total)), remedy));
         };
         let to = format!("{} are to meet at {} ({})", are(total), host.text, host.by);
@@ -104,7 +131,10 @@ fn of_number(call: &Call<'_>) -> Option<Check> {
     let possible = [Some(total), pods.count, in_unit, manifests.own_nodes(pods)];
     let (min, max) = (u64::from(nodes.min), u64::from(nodes.max));
     let fits = |count: u64| (min..=max).contains(&count) || nodes.fixed().is_none() && count > max;
-    if max == 1 || possible.into_iter().flatten().any(fits) {
+    if max == 1 {
+        return meets_others(call, total);
+    }
+    if possible.into_iter().flatten().any(fits) {
         return None;
     }
     // One object a node, each in a file of its own.
@@ -128,15 +158,36 @@ fn of_number(call: &Call<'_>) -> Option<Check> {
     Some(Check::fail(evidence, remedy(call)))
 }
 
-fn flag(launch: &Launch) -> &'static str {
-    if launch.tool == Tool::Accelerate { "--num_machines" } else { "--nnodes" }
+/// One node is told, and all are to meet at one host.
+fn meets_others(call: &Call<'_>, total: u64) -> Option<Check> {
+    let Call { pods, launch, .. } = call;
+    let host = launch.host.as_ref().filter(|_| launch.backend == Backend::C10d || launch.needs_rank())?;
+    let is_shared = match resolve(&host.text, pods, call.manifests) {
+        Target::Pod { .. } => true,
+        Target::Absent => pods.are_tasks() && pods.step.by.is_some() && !is_localhost(&host.text),
+        _ => false,
+    };
+    // A rank is asked for only where there are others.
+    let is_ranked = launch.node_rank.as_ref().is_some_and(|told| told.text.literal() != Some("0"));
+    let told = launch.nodes.as_ref().filter(|_| is_shared && total > 1 && pods.are_alike())?;
+    (is_ranked || launch.backend == Backend::C10d && launch.run_id.is_some()).then(|| {
+        let what = if pods.are_tasks() { "tasks" } else { "pods" };
+        let evidence = format!(
+            "{} expects 1 node ({}), but {total} {what} come to {} ({}): each trains alone, or one gets in",
+            launch.grammar.name, told.by, host.text, host.by
+        );
+        Check::fail(evidence, format!("{}={total}", launch.nodes_flag()))
+    })
 }
 
 fn remedy(call: &Call<'_>) -> String {
-    let (launch, name) = (call.launch, call.launch.tool.name());
+    let (launch, name) = (call.launch, call.launch.grammar.name);
     let step = &call.pods.step;
+    if by_mpi(call).is_some() {
+        return format!("one task on each node: mpirun -npernode 1 {name} …");
+    }
     if !call.pods.are_tasks() {
-        return format!("change both together: the number of pods and {}", flag(launch));
+        return format!("change both together: the number of pods and {}", launch.nodes_flag());
     }
     match (step.by.as_deref().or(step.usual).unwrap_or("srun"), step.size.nodes) {
         ("srun", Some(1)) if launch.most_nodes() > Some(1) => {

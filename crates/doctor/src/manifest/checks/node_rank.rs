@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use rallypoint_node::makers::Index;
-use rallypoint_shell::Part;
+use rallypoint_shell::{Part, is_script};
 
 pub(super) const RULE: Rule = Rule {
     id: "node-rank",
@@ -25,13 +25,13 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let launch = call.launch;
     let told = launch.node_rank.as_ref().filter(|_| launch.needs_rank() && !launch.by_rallypoint);
     let check = told.and_then(|told| by_itself(call, told)).or_else(|| among_others(call))?;
-    Some(check.at(call.at(if launch.tool == Tool::Program { "env" } else { "command" })))
+    Some(check.at(call.at(if launch.tool() == Tool::Program { "env" } else { "command" })))
 }
 
 /// What is wrong with a rank whatever the others have.
 fn by_itself(call: &Call<'_>, Told { text, by }: &Told) -> Option<Check> {
     let Call { pods, launch, .. } = call;
-    let is_program = launch.tool == Tool::Program;
+    let is_program = launch.tool() == Tool::Program;
     let word = text.literal().unwrap_or_default();
     let of = if is_program { launch.number("WORLD_SIZE") } else { launch.most_nodes() };
     if let (Ok(rank), Some(of)) = (word.parse::<u32>(), of)
@@ -61,15 +61,15 @@ fn among_others(call: &Call<'_>) -> Option<Check> {
     let Call { manifests, pods, launch, .. } = *call;
     // What stands in the command counts more than what a config file says.
     let is_here = launch.is_configured && launch.nodes.is_some() && launch.node_rank.is_some();
-    let elsewhere = launch.is_told_elsewhere && launch.tool != Tool::DeepSpeed && !is_here;
+    let elsewhere = launch.is_told_elsewhere && launch.tool() != Tool::DeepSpeed && !is_here;
     if !launch.needs_rank() || launch.by_rallypoint || elsewhere || call.is_of_one_node() {
         return None;
     }
-    let is_program = launch.tool == Tool::Program;
+    let is_program = launch.tool() == Tool::Program;
     let alone = launch.most_nodes() == Some(1) || !is_program && launch.nodes.is_none();
     let is_name = |told: &Told| matches!(told.text.source(), Some(Source::PodName | Source::PodUid));
     let named = is_program && launch.node_rank.as_ref().is_some_and(is_name);
-    if alone && launch.tool != Tool::DeepSpeed || call.total().unwrap_or(1) < 2 && !named {
+    if alone && launch.tool() != Tool::DeepSpeed || call.total().unwrap_or(1) < 2 && !named {
         return None;
     }
     let Some(Told { text, by }) = &launch.node_rank else { return missing(call) };
@@ -125,7 +125,7 @@ fn missing(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, .. } = *call;
     // Nobody sets PET_NODE_RANK for a script, but perhaps who sets MASTER_ADDR for it. A program may read
     // Slurm's variables itself.
-    let is_program = launch.tool == Tool::Program;
+    let is_program = launch.tool() == Tool::Program;
     let may_be_set = !pods.are_tasks() || pods.are_by_hand() && is_given(launch);
     // A role of one pod beside the first one's is no node 0 either.
     let is_behind = pods.nodes > Some(1) && !pods.hosts.iter().any(|hosts| hosts.has_first);
@@ -224,14 +224,21 @@ fn misses_rank(call: &Call<'_>) -> bool {
 /// Why a rank from this source cannot be right.
 fn unfit(call: &Call<'_>, source: Source) -> Option<String> {
     let Call { pods, launch, .. } = call;
+    let each = pods.step.size.tasks_each().filter(|each| *each > 1 && launch.starts() == Starts::One);
     match source {
+        Source::Index if each.is_some() => {
+            Some(format!("the number of the node, which its {} tasks have alike", each?))
+        }
+        Source::TaskOfNode if pods.step.size.nodes > Some(1) => {
+            Some(format!("{}, which begins at 0 on each node", source.name()))
+        }
         Source::FirstNode if pods.are_several() => {
             Some("filled in by the script's own shell, on the first node: it is 0 on each node".into())
         }
         Source::PodName | Source::HostName => Some(format!("{}, not a number", source.name())),
         Source::IndexInRole | Source::EndOfPodName | Source::EndOfHostName if !pods.is_alone => {
             let others = call.manifests.training(pods.object).count() > 1 || pods.in_unit != pods.count;
-            let most_nodes = launch.most_nodes().filter(|_| launch.tool != Tool::Program);
+            let most_nodes = launch.most_nodes().filter(|_| launch.tool() != Tool::Program);
             let spans =
                 most_nodes.is_some_and(|most| pods.in_unit.is_some_and(|unit| u64::from(most) > unit));
             // The host name of a leader ends in the number of its group.
@@ -261,26 +268,27 @@ fn of_other(pods: &Pods, container: &Container) -> Option<Check> {
     Some(Check::fail(evidence, remedy).at(pods.at(&container.at("env"))))
 }
 
-/// The script's own shell fills in `$SLURM_PROCID` before `srun` starts anything.
+/// The script's own shell fills in `$SLURM_PROCID` before `srun` starts anything, or without it.
 fn filled_in_early(pods: &Pods, container: &Container) -> Option<Check> {
-    let by = pods.step.by.as_deref()?;
+    let by = pods.step.by.as_deref().or(pods.step.usual)?;
     let is_read = |told: &Option<Told>| told.as_ref().is_some_and(|told| is_first(&told.text));
     // A launcher that gets it is said to have a wrong rank already.
     let are_several = pods.are_several() || pods.step.size.each > Some(1);
     if !are_several || container.launches.iter().any(|launch| is_read(&launch.node_rank)) {
         return None;
     }
+    let step = container.script.get(pods.step.number);
+    let mut all = container.script.iter().filter(|command| !Container::is_small(command));
     let unread = || {
-        let command = container.script.get(pods.step.number)?;
         // A launcher in it that is started once a node may not need it.
         let are_ranks = pods.step.size.tasks_each() > Some(1) && !container.unread.is_empty();
-        rank_variable(command, false).filter(|_| are_ranks)
+        rank_variable(step?, false).filter(|_| are_ranks)
     };
     let of_commands = || container.commands.iter().find_map(|it| rank_variable(it, true)).or_else(unread);
-    let variable = || of_commands().filter(|_| container.launches.is_empty());
+    let mut variable = || of_commands().or_else(|| all.find_map(early_word));
     let (flag, is_flag) = match container.commands.iter().find_map(rank_flag) {
         Some(flag) => (flag, true),
-        None => (variable()?, false),
+        None => (variable().filter(|_| container.launches.is_empty())?, false),
     };
     let unless = if is_flag { "" } else { ", unless the program reads its task's own variables" };
     let tell = if is_flag { Check::fail } else { Check::warn };
@@ -290,6 +298,14 @@ fn filled_in_early(pods: &Pods, container: &Container) -> Option<Check> {
     );
     let remedy = format!("{by} bash -c '… {flag} …', in single quotes, so that each task fills it in");
     Some(tell(evidence, remedy).at(pods.at(&container.at("command"))))
+}
+
+/// A word of a program of Python, or of what starts one, with the number of the first node.
+fn early_word(command: &Command) -> Option<String> {
+    let starts = |word: &Text| word.literal().is_some_and(|it| Grammar::is_program(it) || is_script(it));
+    let has_program = command.words.iter().any(starts);
+    let word = command.words.iter().filter(|_| has_program).find(|word| is_first(word))?.to_string();
+    Some(word.replace(&format!("$<{}>", Source::FirstNode.name()), "$SLURM_PROCID"))
 }
 
 /// A variable for a rank with the number of the first node, which a program of Python gets, or one that is
@@ -331,16 +347,11 @@ fn rank_flag(command: &Command) -> Option<String> {
 fn remedy(call: &Call<'_>) -> String {
     let Call { pods, launch, container, .. } = *call;
     let facts = pods.facts();
-    let flag = match launch.tool {
-        Tool::Accelerate => "--machine_rank=",
-        Tool::DeepSpeed => "--node_rank=",
-        Tool::Other if launch.is_own => "--rank=",
-        Tool::Torchrun | Tool::Other => "--node-rank=",
-        Tool::Program | Tool::Lightning => "RANK=",
-    };
+    let own = launch.grammar.flag(Role::Rank);
+    let flag = if launch.is_own { "--rank=".into() } else { own.map_or("RANK=".into(), |own| own + "=") };
     // Without a shell only Kubernetes fills in a variable.
     let written = |index: Index| match index.in_shell().strip_prefix('$') {
-        Some(name) if container.is_exec() && launch.tool != Tool::Program => format!("$({name})"),
+        Some(name) if container.is_exec() && launch.tool() != Tool::Program => format!("$({name})"),
         _ => index.in_shell(),
     };
     let of_job = written(Index::Variable("JOB_COMPLETION_INDEX"));

@@ -5,10 +5,33 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "script-ends",
-    sees: "FAIL: `srun torchrun … &` ends a batch script or a container's, without `wait`",
+    sees: "FAIL: `srun torchrun … &` ends a batch script or a container's, without `wait`. WARN: \
+           `torchrun … | tee log` in a pod, without `pipefail`",
     examples: ["script-ends.sbatch", "good-slurm.sbatch"],
-    find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),
+    find: Find::Container(|pods, container| {
+        find(pods, container).into_iter().chain(hides_failure(pods, container)).collect()
+    }),
 };
+
+/// The exit code of a pipe is that of its last command.
+fn hides_failure(pods: &Pods, container: &Container) -> Option<Check> {
+    let is_seen = |text: &str| text.contains("pipefail");
+    let matters = |launch: &&Launch| pods.are_several() || launch.tool() != Tool::Program;
+    let launch = container.launches.iter().filter(matters).find(|launch| launch.command.piped)?;
+    let all = container.commands.iter();
+    let reads =
+        all.skip(launch.at).skip(1).find(|command| !command.piped && command.moment >= launch.command.moment);
+    let by = reads?.words.first()?.to_string();
+    // The agent of HyperPod watches the training itself.
+    let is_watched = pods.are_tasks() || pods.maker == Maker::HyperPod;
+    (!is_watched && basename(&by) == "tee" && !container.texts().any(is_seen)).then(|| {
+        let evidence = format!(
+            "the exit code is that of `{by}`: a pod whose training has failed counts as one that has \
+             succeeded"
+        );
+        Check::warn(evidence, "set -o pipefail, with bash").at(pods.at(&container.at("command")))
+    })
+}
 
 fn find(pods: &Pods, container: &Container) -> Option<Check> {
     // By hand, the programs go on when the script ends.

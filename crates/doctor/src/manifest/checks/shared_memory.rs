@@ -15,13 +15,13 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
     }
     let by_flag = |launch: &Launch| {
         // The GPUs say how many processes another program has.
-        let is_launcher = launch.tool != Tool::Other;
+        let is_launcher = launch.tool() != Tool::Other;
         let told = launch.processes.as_ref().filter(|told| is_launcher && told.by.starts_with("--"))?;
         told.text.literal()?.parse::<u64>().ok()
     };
     let said = container.launches.iter().find_map(by_flag);
     // A program without a launcher is one process.
-    let is_launched = container.launches.iter().any(|launch| launch.tool != Tool::Program);
+    let is_launched = container.launches.iter().any(|launch| launch.tool() != Tool::Program);
     // Processes on CPUs communicate over TCP.
     let on_cpus = container.argv.iter().any(|text| text.contains("gloo"));
     let processes = said.or_else(|| container.gpus().filter(|_| is_launched)).unwrap_or(1);

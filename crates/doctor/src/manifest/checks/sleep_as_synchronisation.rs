@@ -16,6 +16,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let sleep = container.commands[..launch.at.min(container.commands.len())].iter().find(|command| {
         command.words[0].literal() == Some("sleep")
             && !command.conditional
+            && !command.repeated
             && command.moment != launch.command.moment
     })?;
     let words = sleep.written();

@@ -57,7 +57,8 @@ fn one_by_one(commands: &[Command]) -> Option<Check> {
     let behind = commands.get(at.saturating_add(1)..).unwrap_or_default();
     // In a loop the node has another number each time.
     let flag = ["rank=", "rank "].iter().find_map(|flag| text.split_once(flag))?.1;
-    let is_in_loop = commands.get(at)?.conditional && !flag.starts_with(|c: char| c.is_ascii_digit());
+    let is_in_loop = (commands.get(at)?.conditional || commands.get(at)?.repeated)
+        && !flag.starts_with(|c: char| c.is_ascii_digit());
     let is_followed = behind.iter().any(|command| launch(command).is_some() && !command.conditional);
     (is_in_loop || is_followed).then(|| {
         let evidence = "ssh returns when the training of its node has ended, which waits for the nodes that \

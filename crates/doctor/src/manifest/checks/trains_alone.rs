@@ -58,12 +58,15 @@ fn of_deepspeed(call: &Call<'_>) -> Option<Check> {
     });
     let by_task = pods.step.size.tasks.filter(|_| pods.step.by.is_some());
     let started = if pods.are_tasks() { by_task } else { call.total().filter(|_| is_meant) }?;
+    let has_flag = |called: &Called| called.has("hostfile") || called.has("H") || called.is_open;
+    let has_hosts = launch.called.as_ref().is_some_and(has_flag);
     let is_told = pods.maker == Maker::TrainJob
         || has_host_file
         || pods.has(When::Elastic)
-        || launch.node_rank.is_some()
+        || launch.starts() == Starts::Node
+        || launch.node_rank.is_some() && has_hosts
         || !pods.are_tasks() && launch.command.words.iter().any(knows_others);
-    if launch.tool != Tool::DeepSpeed || is_told || started < 2 {
+    if launch.tool() != Tool::DeepSpeed || is_told || started < 2 {
         return None;
     }
     let evidence = if pods.are_tasks() {
@@ -81,14 +84,16 @@ fn of_deepspeed(call: &Call<'_>) -> Option<Check> {
 /// accelerate starts a distributed training by itself only where it sees several GPUs.
 fn of_accelerate(call: &Call<'_>) -> Option<Check> {
     const STARTS: [&str; 6] = ["multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "tpu", "cpu"];
-    let Launch { tool, is_configured, command, processes, .. } = call.launch;
+    let Launch { is_configured, command, processes, .. } = call.launch;
     let is_told =
         |word: &Text| STARTS.contains(&word.to_string().trim_start_matches('-').replace('-', "_").as_str());
     let is_one = call.container.gpus() == Some(1)
         && processes.as_ref().is_none_or(|told| told.text.literal() == Some("1"))
         && call.launch.most_nodes() > Some(1);
-    let is_alone =
-        *tool == Tool::Accelerate && is_one && !is_configured && !command.words.iter().any(is_told);
+    let is_alone = call.launch.tool() == Tool::Accelerate
+        && is_one
+        && !is_configured
+        && !command.words.iter().any(is_told);
     let evidence = "`accelerate launch` sees one GPU, and starts its program without the other nodes: each \
                     trains alone, unless its default configuration says otherwise";
     is_alone.then(|| Check::warn(evidence, "--multi_gpu").at(call.at("command")))
@@ -97,7 +102,7 @@ fn of_accelerate(call: &Call<'_>) -> Option<Check> {
 fn of_container(pods: &Pods, container: &Container) -> Option<Check> {
     const TRAINERS: [&str; 4] = ["python", "accelerate", "trl", "deepspeed"];
     let is_told = |launch: &Launch| {
-        matches!(launch.tool, Tool::Torchrun | Tool::Program | Tool::Other)
+        matches!(launch.tool(), Tool::Torchrun | Tool::Program | Tool::Other)
             || launch.by_rallypoint
             || launch.node_rank.is_some()
             || launch.is_configured

@@ -1,9 +1,8 @@
 //! A launcher reads only its own flags in front of the script, and refuses any other: the node never joins.
 
-use super::misread_word::SWITCHES;
 use super::prelude::*;
-use super::unset_variable::is_near;
-use rallypoint_node::launch::{Torchrun, is_flag_of_torchrun};
+use crate::manifest::is_near;
+use rallypoint_node::launch::GRAMMARS;
 
 pub(super) const RULE: Rule = Rule {
     id: "unknown-flag",
@@ -14,43 +13,58 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
-    let check = match (&call.launch.torchrun, call.launch.tool) {
-        (Some(torchrun), _) => of_torchrun(torchrun).or_else(|| backend(&call.launch.backend)),
-        (None, Tool::Accelerate) => of_other("accelerate launch", call.launch, &ACCELERATE, &SWITCHES),
-        (None, Tool::DeepSpeed) => of_other("deepspeed", call.launch, &DEEPSPEED, &[]),
-        _ => None,
-    };
+    let called = call.launch.called.as_ref().filter(|called| called.grammar.refuses)?;
+    let check = with_one_dash(called).or_else(|| unknown(called));
+    let check = check.or_else(|| behind(called)).or_else(|| backend(&call.launch.backend));
     Some(check?.at(call.at("command")))
 }
 
-fn of_torchrun(torchrun: &Torchrun) -> Option<Check> {
-    let is_plain = |word: &&str| !name_of(word).contains(['$', ' ']);
-    let unknown = || torchrun.unknown_flags().filter(is_plain).find(|word| word.starts_with("--"));
-    let own = torchrun.argv().get(torchrun.caller().len()..)?;
-    let own = own.get(..own.len().saturating_sub(torchrun.program().len()))?.iter().map(String::as_str);
-    // Such a word is another flag with a value, as `-r` in `-rdzv-id`, or none.
+fn is_plain(word: &&str) -> bool {
+    !name_of(word).contains(['$', ' '])
+}
+
+/// Such a word is another flag with a value, as `-r` in `-rdzv-id`, or none.
+fn with_one_dash(called: &Called) -> Option<Check> {
     let is_long = |word: &&str| {
-        let name = name_of(word).strip_prefix('-').unwrap_or_default();
-        name.len() > 2 && is_flag_of_torchrun(&name.replace('_', "-"))
+        let name = name_of(word).strip_prefix('-').unwrap_or_default().replace('_', "-");
+        name.len() > 2 && called.grammar.flags().any(|flag| flag == name)
     };
-    if let Some(word) = own.filter(is_plain).find(is_long) {
-        let evidence = format!("`{word}` has one dash, and torchrun knows it with two: it refuses to start");
-        return Some(Check::fail(evidence, format!("-{word}")));
-    }
-    let Some(flag) = unknown() else { return behind(torchrun) };
-    let evidence = format!("`{flag}` is no flag of torchrun: it refuses to start");
-    let remedy = "the flag as `torchrun --help` spells it, or behind the script, for that";
-    Some(Check::fail(evidence, remedy))
+    let word = called.own().iter().map(String::as_str).filter(is_plain).find(is_long)?;
+    let name = called.grammar.name;
+    let evidence = format!("`{word}` has one dash, and {name} knows it with two: it refuses to start");
+    Some(Check::fail(evidence, format!("-{word}")))
+}
+
+/// A flag of another launcher, one that is misspelled by a letter, or any other that no release has.
+fn unknown(called: &Called) -> Option<Check> {
+    let grammar = called.grammar;
+    let mut unknown = called.unknown_flags().filter(is_plain).filter(|word| word.starts_with("--"));
+    let right = |word: &str| {
+        let name = name_of(word).trim_start_matches('-').replace('_', "-");
+        let of_others = GRAMMARS.iter().find_map(|other| grammar.flag(other.role(&name)?));
+        let near = || grammar.flags().find(|known| is_near(known, &name) && !known.starts_with(&name));
+        of_others.or_else(|| Some(grammar.spelled(near()?)))
+    };
+    let (word, right) = unknown.find_map(|word| match right(word) {
+        Some(right) => Some((word, right)),
+        None if grammar.is_complete => Some((
+            word,
+            format!("the flag as `{} --help` spells it, or behind the script, for that", grammar.name),
+        )),
+        None => None,
+    })?;
+    let evidence = format!("`{}` is no flag of {}: it refuses to start", name_of(word), grammar.name);
+    Some(Check::fail(evidence, right))
 }
 
 /// A flag that only torchrun has, and that it does not get, as it stands behind the script.
-fn behind(torchrun: &Torchrun) -> Option<Check> {
+fn behind(torchrun: &Called) -> Option<Check> {
     const OWN: [&str; 5] = ["nproc-per-node", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "nnodes"];
     let is_own = |word: &&String| {
         let name = name_of(word).strip_prefix("--").unwrap_or_default().replace('_', "-");
         OWN.iter().any(|own| *own == name && !torchrun.has(own))
     };
-    let mut words = torchrun.program().iter();
+    let mut words = torchrun.program().iter().filter(|_| torchrun.grammar.is_complete);
     let script = words.next().filter(|script| script.contains(".py"))?;
     let flag = name_of(words.take_while(|word| basename(word) != "torchrun").find(is_own)?);
     let evidence = format!("`{flag}` stands behind `{script}`: that gets it, and torchrun does not");
@@ -68,50 +82,4 @@ fn backend(backend: &Backend) -> Option<Check> {
         matches!(name.to_lowercase().as_str(), "nccl" | "gloo" | "mpi" | "ucc" | "c10" | "c10b");
     let evidence = format!("torchrun has no rendezvous backend `{name}`: it refuses to start");
     is_of_group.then(|| Check::fail(evidence, "--rdzv-backend=c10d; the program chooses nccl or gloo"))
-}
-
-/// The flags by which the launchers know their nodes, each with those of the others for the same.
-const MEANT: [[&str; 3]; 6] = [
-    ["nnodes", "num-machines", "num-nodes"],
-    ["nproc-per-node", "num-processes", "num-gpus"],
-    ["node-rank", "machine-rank", "node-rank"],
-    ["master-addr", "main-process-ip", "master-addr"],
-    ["master-port", "main-process-port", "master-port"],
-    ["rdzv-endpoint", "main-process-ip", "master-addr"],
-];
-const ACCELERATE: [&str; 5] =
-    ["num-machines", "num-processes", "machine-rank", "main-process-ip", "main-process-port"];
-const DEEPSPEED: [&str; 5] = ["num-nodes", "num-gpus", "node-rank", "master-addr", "master-port"];
-
-/// A flag of another launcher, or one that is misspelled by a letter.
-fn of_other(name: &str, launch: &Launch, known: &[&str], switches: &[&str]) -> Option<Check> {
-    let words = launch.command.written();
-    let entries = match name {
-        "deepspeed" => ["deepspeed", "deepspeed.launcher.runner"],
-        _ => ["launch", "accelerate.commands.launch"],
-    };
-    let is_entry = |word: &String| entries.contains(&basename(word));
-    let at = words.iter().position(is_entry)?.saturating_add(1);
-    let mut own = words.get(at..)?.iter();
-    while let Some(word) = own.next().filter(|word| word.starts_with('-')) {
-        let (flag, is_whole) = (name_of(word), word.contains('='));
-        let plain = flag.trim_start_matches('-').replace('_', "-");
-        if plain == "m" || plain == "module" {
-            return None;
-        }
-        let is_long = flag.starts_with("--");
-        let column = if name == "deepspeed" { 2 } else { 1 };
-        let meant = MEANT.iter().find(|row| row.contains(&plain.as_str())).map(|row| row[column]);
-        let near =
-            || known.iter().copied().find(|known| is_near(known, &plain) && !known.starts_with(&plain));
-        let right = meant.or_else(near).filter(|right| !is_long || *right != plain);
-        if let Some(right) = right {
-            let evidence = format!("`{flag}` is no flag of {name}: it refuses to start");
-            return Some(Check::fail(evidence, format!("--{}", right.replace('-', "_"))));
-        }
-        if !is_whole && !switches.contains(&plain.as_str()) {
-            own.next();
-        }
-    }
-    None
 }

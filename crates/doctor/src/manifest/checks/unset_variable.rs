@@ -2,6 +2,7 @@
 
 use super::node_rank::is_index;
 use super::prelude::*;
+use crate::manifest::is_near;
 use crate::manifest::launches::flag;
 use crate::manifest::scripts::MISSPELLED;
 use rallypoint_shell::Part;
@@ -94,7 +95,7 @@ fn not_exported(pods: &Pods, container: &Container) -> Option<Check> {
         command.words.iter().any(|word| word.literal().is_some_and(|it| basename(it).starts_with("python")))
     };
     // Launchers do not read them.
-    let is_alone = container.launches.iter().all(|launch| launch.tool == Tool::Program);
+    let is_alone = container.launches.iter().all(|launch| launch.tool() == Tool::Program);
     let command = container.commands.iter().rfind(is_python).filter(|_| is_alone)?;
     let is_kept = |name: &&str| command.private.contains(*name) && !is_read(name) && !is_given(name);
     let name = OF_TORCH.into_iter().find(is_kept)?;
@@ -132,7 +133,11 @@ fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Ch
                 text.match_indices(name).all(|(at, _)| {
                     let (before, behind) = (&text[..at], &text[at.saturating_add(name.len())..]);
                     let is_part = before.ends_with(is_word) || behind.starts_with(is_word);
-                    is_part || (before.ends_with('$') || before.ends_with("${")) && !behind.starts_with(":=")
+                    // `NAME=$NAME` sets nothing.
+                    let mut own = [format!("=${name}"), format!("=${{{name}}}")].into_iter();
+                    let is_itself = own.any(|own| behind.lines().next() == Some(own.as_str()));
+                    let is_read = before.ends_with('$') || before.ends_with("${");
+                    is_part || is_itself || is_read && !behind.starts_with(":=")
                 })
             })
     };
@@ -180,18 +185,6 @@ fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Ch
         };
         Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))
     })
-}
-
-/// Whether two names differ by one letter.
-pub(super) fn is_near(one: &str, other: &str) -> bool {
-    let alike = |a: &mut dyn Iterator<Item = (char, char)>| a.take_while(|(a, b)| a == b).count();
-    let begin = alike(&mut one.chars().zip(other.chars()));
-    let end = alike(&mut one.chars().rev().zip(other.chars().rev()));
-    let (short, long) = (one.len().min(other.len()), one.len().max(other.len()));
-    one != other
-        && short > 3
-        && long.saturating_sub(short) < 2
-        && begin.saturating_add(end).saturating_add(1) >= long
 }
 
 /// Unset variables in the values for the endpoint and the node's rank. Other values are left to the script.
