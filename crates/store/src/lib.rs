@@ -302,6 +302,9 @@ impl Store {
                     return self.wait(conn, keys, now, fx);
                 }
                 self.end_wait(conn);
+                if fx.observes() {
+                    self.finds(conn, keys.iter(), fx);
+                }
                 fx.reply(Reply::StopWaiting);
             }
             Request::NumKeys => fx.reply(Reply::count(self.keys.plain())),

@@ -122,11 +122,25 @@ impl Store {
         is_due
     }
 
-    /// What a client waited for, and may have again and again, is there: the slot `id` holds it.
-    pub(super) fn finds(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
-        if self.session_mut(conn).is_some_and(|session| session.asks.open.take().is_some()) {
-            let key = Some(self.keys.slot(id).key().into());
-            fx.observe(Observed::PollEnds { conn, key });
+    /// A client found what it had asked for in vain again and again: these keys are there.
+    #[inline]
+    pub(super) fn finds<'k>(
+        &mut self,
+        conn: ConnId,
+        keys: impl Iterator<Item = &'k [u8]>,
+        fx: &mut impl Effects,
+    ) {
+        let in_vain = |open: &mut Polled| *open == Polled::Absent;
+        if self.session_mut(conn).is_some_and(|session| session.asks.open.take_if(in_vain).is_some()) {
+            keys.for_each(|key| fx.observe(Observed::PollEnds { conn, key: Some(key.into()) }));
+        }
+    }
+
+    /// As [`Self::finds`], of a client that waited for the key of the slot `id`.
+    pub(super) fn finds_slot(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
+        if self.session(conn).is_some_and(|session| session.asks.open.is_some()) {
+            let key: Box<[u8]> = self.keys.slot(id).key().into();
+            self.finds(conn, std::iter::once(&*key), fx);
         }
     }
 
@@ -186,11 +200,8 @@ impl Store {
             return;
         }
         session.asks.turn_to(id);
-        if session.asks.open.take().is_some() {
-            for key in keys.iter() {
-                fx.observe(Observed::PollEnds { conn, key: Some(key.into()) });
-            }
-        }
+        self.finds(conn, keys.iter(), fx);
+        self.polls_no_more(conn, fx);
     }
 
     fn polls(

@@ -45,21 +45,25 @@ impl Store {
 /// Whether two keys of a program differ in one part of their paths only: whether that is the last one. What
 /// they share is more than the prefix of a process group.
 fn is_beside(key: &[u8], other: &[u8]) -> Option<bool> {
-    let own = |key: &[u8]| key.windows(2).rposition(|two| two == b"//").map_or(0, |at| at.saturating_add(2));
-    let ((prefix, key), (other_prefix, rest)) = (key.split_at(own(key)), other.split_at(own(other)));
-    let parts = |key| <[u8]>::split(key, |&byte| byte == b'/');
-    if prefix != other_prefix || parts(key).count() != parts(rest).count() {
+    let same = key.iter().zip(other).take_while(|(one, two)| one == two).count();
+    let before = key.get(..same)?.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at.saturating_add(1));
+    let part = |key| {
+        let rest = <[u8]>::get(key, before..)?;
+        Some(rest.split_at(rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len())))
+    };
+    let ((one, behind), (two, there)) = (part(key)?, part(other)?);
+    if one == two || one.is_empty() || two.is_empty() || behind != there {
         return None;
     }
+    let own = key.windows(2).rposition(|two| two == b"//").map_or(0, |at| at.saturating_add(2));
     let has_name = |part: &[u8]| part.iter().any(u8::is_ascii_alphanumeric);
-    let (mut shares, mut differ, mut is_last) = (false, 0_u8, false);
-    for (one, two) in parts(key).zip(parts(rest)) {
-        is_last = one != two;
-        shares |= !is_last && has_name(one);
-        differ = differ.saturating_add(is_last.into());
-    }
-    let is_of_program = || matches!(classify(other), None | Some(KeyPattern::Unknown | KeyPattern::Message));
-    (shares && differ == 1 && is_of_program()).then_some(is_last)
+    let shares = has_name(key.get(own..before)?) || has_name(behind);
+    (shares && is_told(other)).then_some(behind.is_empty())
+}
+
+/// Whether a key is one of a program, or a message of one.
+pub(super) fn is_told(key: &[u8]) -> bool {
+    matches!(classify(key), None | Some(KeyPattern::Unknown | KeyPattern::Message))
 }
 
 fn is_similar(a: &[u8], b: &[u8]) -> bool {

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use super::counting::Counted;
 use super::deleted::KeyPast;
-use super::similar::Similar;
+use super::similar::{Similar, is_told};
 use super::waiters::WaitOn;
 use super::{Session, Store};
 use rallypoint_protocol::ids::{ConnId, Timestamp};
-use rallypoint_protocol::keys::is_of_program;
 
 /// Sizes at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -145,7 +144,7 @@ impl Store {
         let mut known: HashMap<WaitedKey, (Option<Similar>, KeyPast)> = HashMap::new();
         for wait in waits.iter_mut().filter(|wait| wait.barrier_size.is_none() && wait.counted.is_none()) {
             let Some(key) = wait.missing.first() else { continue };
-            if is_of_program(key) {
+            if is_told(key) {
                 let known = known.entry(key.clone());
                 (wait.similar, wait.past) = known
                     .or_insert_with(|| (self.similar_to(key, &mut looks), self.deleted.past_of(key)))

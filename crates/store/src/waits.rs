@@ -72,7 +72,7 @@ impl Store {
                 }
             }
             self.end_wait(conn);
-            self.finds(conn, id, fx);
+            self.finds_slot(conn, id, fx);
         }
         self.to_wake = to_wake;
     }

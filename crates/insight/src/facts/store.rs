@@ -400,12 +400,7 @@ impl StoreWatch {
         now: Timestamp,
     ) {
         const MOST: usize = 256;
-        const SHOWN: usize = 64;
-        self.polled.retain(|key, poll| {
-            let is_promised = Poll::is_promised(key);
-            poll.who.retain(|_, it| it.is_recent(is_promised, now));
-            !poll.who.is_empty()
-        });
+        const SHOWN: usize = 512;
         if self.polled.len() >= MOST && !self.polled.contains_key(&key) {
             return;
         }
@@ -455,6 +450,11 @@ impl StoreWatch {
         const AT_ONCE: Duration = Duration::from_millis(500);
         self.waited.retain(|_, last| now.since(*last) < Self::QUIET);
         self.waited.extend(waits.values().map(|wait| ((wait.view.peer.ip(), wait.view.pid), now)));
+        self.polled.retain(|key, poll| {
+            let is_promised = Poll::is_promised(key);
+            poll.who.retain(|_, it| it.is_recent(is_promised, now));
+            !poll.who.is_empty()
+        });
         for (conn, wait) in &waits {
             let asked = wait.view.missing.first().and_then(|key| self.polled.get_mut(key));
             asked.and_then(|poll| poll.who.get_mut(conn)).into_iter().for_each(|it| it.last = now);

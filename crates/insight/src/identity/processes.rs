@@ -142,28 +142,20 @@ impl Graph<'_> {
 
     /// The wait of a connection's process, or what it asks for again and again: it may do so on another one.
     pub(crate) fn wait_of(&self, conn: ConnId, run: Option<&TrackedRun>) -> Option<&Waiting> {
-        let asked = || self.asked().iter();
-        let of_conn = self.store.waits.get(&conn).or_else(|| asked().find(|it| it.view.conn == conn));
-        if of_conn.is_some() {
-            return of_conn;
+        if let Some(wait) = self.store.waits.get(&conn) {
+            return Some(wait);
         }
         let client = self.store.clients.get(&conn)?;
-        let (ip, pid) = (client.peer.ip(), client.pid?);
-        if Self::has_alike(client, run) {
-            return None;
-        }
+        let is_alone = client.pid.is_some() && !Self::has_alike(client, run);
         let is_its_own = |wait: &&Waiting| {
             let other = self.store.clients.get(&wait.view.conn);
-            wait.view.peer.ip() == ip
-                && wait.view.pid == Some(pid)
-                && other.is_none_or(|other| other.rank.is_none() || other.rank == client.rank)
+            let is_of_process = || (wait.view.peer.ip(), wait.view.pid) == (client.peer.ip(), client.pid);
+            let may_be = || other.is_none_or(|other| other.rank.is_none() || other.rank == client.rank);
+            wait.view.conn == conn || is_alone && is_of_process() && may_be()
         };
-        self.store
-            .waits
-            .values()
-            .chain(asked())
-            .filter(is_its_own)
-            .min_by_key(|wait| (wait.since, wait.view.conn))
+        let first = |wait: &&Waiting| (wait.since, wait.view.conn);
+        let waits = self.store.waits.values().filter(is_its_own).min_by_key(first);
+        waits.or_else(|| self.asked().iter().filter(is_its_own).min_by_key(first))
     }
 
     /// Whether several ranks or nodes have the address and process id of a client, as in containers with one

@@ -355,8 +355,10 @@ impl Graph<'_> {
     pub(crate) fn passed_since(&self, began: Timestamp) -> impl Iterator<Item = &Passed> {
         const BEFORE: Duration = Duration::from_mins(1);
         let is_back = |process| self.counted().contains_key(&process);
+        let meetings = move || self.runs.values().flat_map(|run| &run.world.meetings);
+        let is_rank = move |it| meetings().flat_map(Meeting::known).any(|rank| rank.process() == Some(it));
         let near = self.store.passed.iter().filter(move |passed| passed.closed.at + BEFORE >= began);
-        near.filter(move |passed| !passed.process.is_some_and(is_back))
+        near.filter(move |passed| !passed.process.is_some_and(|it| is_back(it) || is_rank(it)))
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn summary(jobs: &Jobs, run: &TrackedRun, headline: Headline, epoch: 
     let meeting = world.shown();
     let (ranks, expected) = (&meeting.ranks, meeting.size);
     let former = meeting.former.iter().filter(|(rank, _)| !ranks.contains_key(rank));
-    let dropped = former.filter_map(|(_, of)| of.first()).filter(|info| info.withdrawn);
+    let dropped = former.filter_map(|(rank, _)| meeting.holder(*rank)).filter(|info| info.withdrawn);
     let is_of_round = |info: &&RankInfo| !is_of_round_before(run, info);
     let published = || ranks.values().filter(is_of_round);
     let gone = published().chain(dropped).filter(|info| info.gone.is_some());

@@ -163,7 +163,8 @@ fn pair(name: &[u8]) -> Option<(u32, u32)> {
 
 /// The rank that makes this id, if it is that of two ranks that send and receive.
 pub fn lower_of_pair(key: &[u8]) -> Option<u32> {
-    pair(address_of(key)?.sub_group?).map(|(low, _)| low)
+    let id = address_of(key).filter(|it| it.kind == AddressKind::NcclId && it.member == 0)?;
+    pair(id.sub_group?).map(|(low, _)| low)
 }
 
 /// The barrier of `torch.distributed` that this key belongs to: `store_based_barrier_key:NAME`, and more.

@@ -269,15 +269,17 @@ impl Graph<'_> {
     ) -> (Names, Names) {
         let clients = &self.store.clients;
         let process = |client: &Client| (client.peer.ip(), client.pid);
-        let waiting = waits.map(|wait| (wait.view.peer.ip(), wait.view.pid));
+        let of_wait = |wait: &Waiting| (wait.view.peer.ip(), wait.view.pid);
         let published = published.into_iter().filter_map(|conn| clients.get(conn).map(process));
-        let there: HashSet<_> = waiting.chain(published).collect();
+        let there: HashSet<_> = waits.map(of_wait).chain(published).collect();
         let is_other = |it: &Client| !there.contains(&process(it));
         let others = self.everybody().iter().filter(|(conn, (_, known))| {
             clients.get(conn).is_some_and(is_other) && clients.get(known).is_some_and(&which)
         });
+        let waiting: HashSet<_> = self.store.waits.values().chain(self.asked()).map(of_wait).collect();
         // Who waits for nothing comes first: it is rather the cause.
-        let others = others.map(|(_, (who, known))| ((self.wait_of(*known, None).is_some(), who), *known));
+        let waits = |conn| clients.get(conn).is_some_and(|it| waiting.contains(&process(it)));
+        let others = others.map(|(_, (who, known))| ((waits(known), who), *known));
         let others: BTreeMap<(bool, &String), ConnId> = others.collect();
         let ended = self.passed_since(since).map(|Passed { closed, .. }| {
             format!("{} ({})", closed.who, Sighting::at(Presence::Closed, closed.at).says(self.now))
@@ -326,9 +328,9 @@ impl Graph<'_> {
                 let ago = Elapsed(self.now.since(at));
                 return (format!("which does not exist; an operator reset the store {ago} ago"), RESET);
             }
-            (KeyPast::NotDeleted, None) => "which nobody has written".into(),
+            (KeyPast::NotDeleted, None) if self.store.reset.is_none() => "which nobody has written".into(),
             // It was written and deleted, or it is not known any more whether it was.
-            (KeyPast::NotKnown, None) => "which does not exist".into(),
+            _ => "which does not exist".into(),
         };
         (why, Code::WaitingForKey.rule().look_at)
     }

@@ -113,8 +113,9 @@ impl Graph<'_> {
             }
             let missing = wait.and_then(|wait| wait.view.missing.first());
             let root = |asked, seen: Sighting| Root::At { asked, seen: Box::new(seen) };
-            // A process for which others wait: it waits for nothing, or for what any may write.
-            let goes_on = |key: &[u8]| asked.is_none() || wanted(key).writer != ExpectedWriter::Unknown;
+            // A process for which others wait: it waits for nothing, for what any may write, or at a barrier.
+            let has_writer = |it: &Wanted| it.writer != ExpectedWriter::Unknown && it.what != BARRIER;
+            let goes_on = |key: &[u8]| asked.is_none() || has_writer(&wanted(key));
             let Some(key) = missing.filter(|key| goes_on(key)) else {
                 let seen = if asked.is_some() { self.doing(at, run) } else { Presence::Unknown.into() };
                 return root(asked.unwrap_or_else(|| wanted(b"")), seen);

@@ -94,14 +94,15 @@ impl Meeting {
             self.replaced.insert(rank);
         }
         let mut former = self.former.remove(&rank).unwrap_or_default();
-        self.before = self.before.filter(|_| former.iter().all(is_new));
-        if self.before.is_none() {
-            // It is theirs again if the second ends before all have met.
-            let others = former.into_iter().filter(|first| first.is_live() && is_new(first));
-            former = others.map(|first| RankInfo { withdrawn: true, ..first }).collect();
-        }
+        self.before = self.before.filter(|_| former.iter().all(|it| it.withdrawn || is_new(it)));
+        // It is theirs again if the second ends before all have met.
+        former.retain_mut(|it| {
+            it.withdrawn |= self.before.is_none();
+            is_new(it) && (it.is_live() || !it.withdrawn)
+        });
         let first = self.ranks.remove(&rank).filter(|first| first.is_live() && is_new(first));
         former.splice(0..0, first.map(|first| RankInfo { withdrawn: true, ..first }));
+        former.truncate(64);
         if !former.is_empty() {
             self.former.insert(rank, former);
         }
@@ -142,10 +143,9 @@ impl Meeting {
     }
 
     /// These meet again, and others have come meanwhile to meet as many.
-    pub(crate) fn unite(&mut self, other: Self) {
-        for (rank, info) in other.ranks {
-            self.ranks.entry(rank).or_insert(info);
-        }
+    pub(crate) fn unite(&mut self, mut other: Self) {
+        other.ranks.retain(|rank, info| info.is_live() || !self.ranks.contains_key(rank));
+        self.ranks.append(&mut other.ranks);
         for (rank, former) in other.former {
             self.former.entry(rank).or_default().extend(former);
         }
@@ -232,7 +232,8 @@ impl Meeting {
     /// Nobody comes in the place of those who have ended, and others go on with what they had met for.
     pub(crate) fn return_to_before(&mut self) {
         let nobody_comes = !self.ranks.values().any(RankInfo::is_live);
-        let Some((met, first_met)) = self.before.filter(|_| nobody_comes && self.is_live()) else { return };
+        let goes_on = || self.former.values().flatten().any(|info| info.is_live() && !info.withdrawn);
+        let Some((met, first_met)) = self.before.filter(|_| nobody_comes && goes_on()) else { return };
         let mut former = std::mem::take(&mut self.former);
         let take = |(&rank, of): (&u32, &mut Vec<RankInfo>)| {
             let had_met = of.iter().position(|info| !info.withdrawn)?;
@@ -265,7 +266,7 @@ impl Meeting {
 
     /// Whether all who met are there, and this process is none of them.
     pub(crate) fn goes_on_without(&self, other: &RankInfo) -> bool {
-        self.known().all(|member| member.is_live() && !member.is_same_process(other))
+        self.ranks.values().all(|member| member.is_live() && !member.is_same_process(other))
     }
 
     /// Whether this process is the one with the rank here, or was.
@@ -278,7 +279,8 @@ impl Meeting {
         self.ranks.get(&rank).into_iter().chain(self.former.get(&rank).into_iter().flatten())
     }
 
-    fn known(&self) -> impl Iterator<Item = &RankInfo> {
+    /// All who have a rank here, or had it.
+    pub(crate) fn known(&self) -> impl Iterator<Item = &RankInfo> {
         self.ranks.values().chain(self.former.values().flatten())
     }
 
@@ -308,7 +310,7 @@ impl Meeting {
     /// As `ended_ranks`, for the ranks that had met, which may meet again now.
     pub(crate) fn ended_of_met(&self) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
         let before = self.before.iter().flat_map(|_| &self.former);
-        let before = before.filter_map(|(rank, of)| Some((rank, of.first()?)));
+        let before = before.filter_map(|(rank, of)| Some((rank, of.iter().find(|info| !info.withdrawn)?)));
         self.met.iter().flat_map(|_| &self.ranks).chain(before).filter_map(ended)
     }
 
