@@ -112,6 +112,21 @@ wait 1 go; pass 0.2; set 2 go; pass 4; quiet
 = a program waits for what was there before the store was reset
 come 1 801; set 1 go; pass 1; reset; wait 1 go; pass 6
 says `go`, which does not exist; an operator reset
+= who polls on one connection and waits on another is told with its wait
+rank 0..3 of 3; met 0..3 3; as 12 2; wait 0 /go; wait 12 /other
+30x ask 2 /stop; pass 0.2
+says rank 2 on host2 (connected, waits for `/other`)
+= who waits for the id of a rank that is at a barrier has not arrived there
+rank 0..3 of 3; met 0..3 3; wait 0 pg/store_based_barrier_key:1:last_worker; wait 1,2 pg/cuda//0; pass 6
+says waiting for rank 0 on host0: connected, waits for | 2 processes wait
+says rank 0 on host0 has waited | arrived: rank 0 on host0
+nowhere and rank 2 on host2 have
+= a rank whose other connection closed last is named once
+rank 0..3 of 3; met 0..3 3; as 12 2; add 12 x; wait 0 /go; pass 1; leave 2; pass 1; leave 12; pass 6
+says gone: rank 2 on host2
+nowhere no rank here
+= a program that comes after the store was reset
+come 1 801; set 1 go; reset; pass 1; come 2 802; wait 2 go; pass 6; says `go`, which does not exist
 = members of a group below a prefix of their own are prepared for different sizes and nobody waits
 for 1..5: come % 800+%
 set 1 /dp/0/0 gloo; set 2 /dp/0/1 gloo; set 3 /dp/0/2 gloo3; pass 6
