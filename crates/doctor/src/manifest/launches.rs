@@ -6,7 +6,9 @@ use std::rc::Rc;
 use super::container::Container;
 use super::launch::{Launch, Told};
 use super::objects::scalar;
-use rallypoint_node::launch::{BY_FLAGS, Backend, Called, Grammar, PROGRAM, Role, Starts, Tool};
+use rallypoint_node::launch::{
+    BY_FLAGS, Backend, Called, Grammar, PROGRAM, Role, Starts, Tool, is_python_file,
+};
 use rallypoint_shell::{Command, Part, Text, basename};
 use serde_json::Value;
 
@@ -163,7 +165,7 @@ fn of_call(read: &Read<'_>, at: usize) -> Option<Launch> {
         || match words.get(words.len().saturating_sub(called.program().len())) {
             None => words.iter().any(Text::is_unknown),
             Some(word) => {
-                !matches!(word.parts().first(), Some(Part::Known(_))) && !word.to_string().contains(".py")
+                !matches!(word.parts().first(), Some(Part::Known(_))) && !is_python_file(&word.to_string())
             }
         };
     let is_known = grammar.name != PROGRAM.name
@@ -191,7 +193,7 @@ fn of_call(read: &Read<'_>, at: usize) -> Option<Launch> {
                 |word: &Text| word.to_string().trim_start_matches(['-', '+']).starts_with("trainer.");
             processes.is_some() && (nodes.is_some() || command.words.iter().any(is_of_trainer))
         }
-        _ if !grammar.is_open => nodes.is_some() || called.program().iter().any(|it| it.contains(".py")),
+        _ if !grammar.is_open => nodes.is_some() || called.program().iter().any(|it| is_python_file(it)),
         // Who has a number of nodes and no host meets nobody.
         _ if grammar.name != PROGRAM.name && read.told(Role::Nodes).is_some() => true,
         _ => nodes.is_some() && host.is_some(),

@@ -2,7 +2,7 @@
 //!
 //! Everything that reads a launcher's command line goes by it.
 
-use super::script::basename;
+use super::script::{basename, is_python_file};
 
 type Names = &'static [&'static str];
 
@@ -508,7 +508,7 @@ impl Called {
             };
             let next = argv.get(at + 1);
             // An unknown flag is from another release, or a mistake that the launcher will report.
-            let is_value = |next: &String| !next.starts_with('-') && !next.contains(".py");
+            let is_value = |next: &String| !next.starts_with('-') && !is_python_file(next);
             let takes_next = match name {
                 Some(name) => inline.is_none() && grammar.with_value().any(|own| own == name),
                 None => !grammar.is_open && !word.contains('=') && next.is_some_and(is_value),
@@ -618,7 +618,7 @@ impl Grammar {
 
     /// Whether flags of its own follow an unknown word.
     fn goes_on(&self, words: &[String]) -> bool {
-        let mut own = words.iter().take_while(|word| !word.contains(".py"));
+        let mut own = words.iter().take_while(|word| !is_python_file(word));
         let name = |word: &String| Some(word.strip_prefix("--")?.split('=').next()?.replace('_', "-"));
         own.any(|word| name(word).is_some_and(|name| self.role(&name).is_some()))
     }

@@ -181,7 +181,7 @@ fn takes(call: &Call<'_>) -> Option<String> {
     let of_others = others.filter_map(|other| other.node_rank.as_ref()).map(|told| told.by.clone()).next();
     of_others.or_else(|| {
         let words = launch.command.words.iter().filter_map(Text::literal);
-        let source = words.filter(|word| word.contains(".py")).find_map(|it| manifests.beside.program(it))?;
+        let source = words.filter(|word| is_python_file(word)).find_map(|it| manifests.beside.program(it))?;
         let has = |flag: &&str| ['"', '\''].iter().any(|it| source.contains(&format!("{it}{flag}{it}")));
         let reads = VARIABLES.iter().any(|name| source.contains(name));
         FLAGS.into_iter().find(has).filter(|_| !reads).map(str::to_owned)
