@@ -294,9 +294,11 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         all.push(Pods { count, in_unit: count, step, containers: vec![read], ..Pods::of_script(object) });
     }
     // A script may write others, and hand them to a batch system.
-    for text in batch_scripts(&reading.written, &script) {
+    for (n, text) in batch_scripts(&reading.written, &script).into_iter().enumerate() {
+        // Each is a job of its own.
+        let number = object.number.saturating_add(objects.len().saturating_mul(n));
         let value = json!({ "script": text });
-        all.extend(of(&Object { value, ..object.clone() }, objects, choice).0);
+        all.extend(of(&Object { number, value, ..object.clone() }, objects, choice).0);
     }
     (all, ways)
 }
