@@ -84,9 +84,10 @@ fn own_port<'c>(call: &Call<'c>) -> Option<&'c str> {
     port.as_ref().map_or(Some("29500"), |told| told.text.literal()).filter(|port| is_here && *port != "0")
 }
 
-/// Whether a script starts both at one moment.
+/// Whether a script starts both at one moment: the first one goes on.
 fn are_beside(one: &Call<'_>, other: &Call<'_>) -> bool {
     let is_one_script = one.pods.are_tasks() && one.pods.object == other.pods.object;
     (is_one_script || std::ptr::eq(one.container, other.container))
+        && one.launch.command.background
         && one.launch.command.moment == other.launch.command.moment
 }
