@@ -140,7 +140,13 @@ impl<'w> Start<'w> {
             |word: &String| Grammar::is_program(word) || shell::is_shell(word) || shell::is_script(word);
         let at = words.iter().skip(1).position(begins)?.saturating_add(1);
         let own = words.get(1..at).unwrap_or_default();
-        let ppr = own.iter().find_map(|word| word.strip_prefix("ppr:")?.split(':').next()?.parse().ok());
+        let ppr = own.iter().find_map(|word| {
+            let (_, count) =
+                word.split_once("ppr:").filter(|(begin, _)| begin.is_empty() || begin.ends_with('='))?;
+            count.split(':').next()?.parse().ok()
+        });
+        let is_one = |word: &String| matches!(word.as_str(), "-pernode" | "--pernode");
+        let ppr = ppr.or_else(|| own.iter().any(is_one).then_some(1));
         let Size { tasks, each, .. } = asked_of(starter, own);
         let (tasks, each) = match by {
             "jsrun" => {
