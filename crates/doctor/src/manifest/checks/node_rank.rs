@@ -159,7 +159,8 @@ fn missing(call: &Call<'_>) -> Option<Check> {
             let is_known = pods.has_index() || matches!(pods.maker, Maker::Unknown | Maker::Slurm);
             let lacks = if is_known { String::new() } else { format!(", and {lacks}") };
             let who = who(call);
-            format!("no --node-rank for {who} with the static backend: each takes itself for node 0{lacks}")
+            let flag = launch.grammar.flag(Role::Rank).unwrap_or_else(|| "--node-rank".into());
+            format!("no {flag} for {who} with the static backend: each takes itself for node 0{lacks}")
         }
     };
     let tell = if pods.are_by_hand() { Check::warn } else { Check::fail };
