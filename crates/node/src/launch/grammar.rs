@@ -615,10 +615,10 @@ impl Called {
 impl Grammar {
     /// How many words call it at this place.
     fn call_at(&self, argv: &[String], at: usize) -> Option<usize> {
-        let before = at.checked_sub(1).and_then(|before| argv.get(before));
-        // In `--launcher torchrun`, torchrun is the value of another program's flag.
         // Others of one letter are mostly switches: `sudo -E torchrun`.
         const SHORT: [&str; 7] = ["-b", "-f", "-n", "-o", "-p", "-s", "-w"];
+        let before = at.checked_sub(1).and_then(|before| argv.get(before));
+        // In `--launcher torchrun`, torchrun is the value of another program's flag.
         let is_value = before.is_some_and(|word| {
             word.starts_with("--") && word.len() > 2 && !word.contains('=') || SHORT.contains(&word.as_str())
         });

@@ -7,7 +7,7 @@ use super::Environment;
 
 /// Whether a word names a file of Python.
 pub fn is_python_file(word: &str) -> bool {
-    basename(word).ends_with(".py")
+    word.rsplit_once('.').is_some_and(|(_, ending)| ending == "py")
 }
 
 /// Words before a command that are no part of it.

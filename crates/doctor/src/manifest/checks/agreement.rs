@@ -43,11 +43,10 @@ fn of_scripts(call: &Call<'_>) -> Option<Check> {
     // A set of scripts with all ranks is a job of its own.
     let all = || by_hand(call).map(|(_, other)| other).chain([*launch]);
     let is_complete = |one: &Launch| {
-        let nodes = literal(&one.nodes).and_then(|nodes| nodes.parse::<u64>().ok())?;
-        let is_of_it = |other: &&Launch| are_told_alike(one, other);
-        let ranks: BTreeSet<u64> =
-            all().filter(is_of_it).filter_map(|it| literal(&it.node_rank)?.parse().ok()).collect();
-        (nodes > 1 && ranks.len() as u64 >= nodes).then_some(())
+        let of_it = all().filter(|other| are_told_alike(one, other));
+        let ranks: BTreeSet<u64> = of_it.filter_map(|it| literal(&it.node_rank)?.parse().ok()).collect();
+        let nodes = literal(&one.nodes).and_then(|nodes| nodes.parse().ok());
+        nodes.is_some_and(|nodes: usize| nodes > 1 && ranks.len() >= nodes)
     };
     let differs = |(name, other): (&str, &Launch)| {
         let is_pair = other.tool() == launch.tool() && are_of_nodes(&pods.name, name);
@@ -61,12 +60,12 @@ fn of_scripts(call: &Call<'_>) -> Option<Check> {
         });
         let is_whole = || {
             let is_one = found.is_none() && launch.nodes.is_some() && launch.needs_rank();
-            is_one && is_complete(launch).is_none()
+            is_one && !is_complete(launch)
         };
         if rank == its_rank {
             return is_whole().then(|| format!("the rank is {rank} here, and in {name}, too"));
         }
-        let found = found.filter(|_| is_complete(launch).or_else(|| is_complete(other)).is_none());
+        let found = found.filter(|_| !is_complete(launch) && !is_complete(other));
         found.map(|(what, own, theirs)| format!("{what} is {own} here, but {theirs} in {name}"))
     };
     let evidence = format!("{}: these nodes never meet", by_hand(call).find_map(differs)?);
@@ -83,7 +82,7 @@ fn are_of_nodes(one: &str, other: &str) -> bool {
         for word in name.split(['_', '-']) {
             let plain = word.trim_end_matches(|c: char| c.is_ascii_digit());
             let is_role = NODES.contains(&plain);
-            if !is_role && !(plain.is_empty() && may_follow) {
+            if !(is_role || plain.is_empty() && may_follow) {
                 others.push(word.to_owned());
             }
             is_node |= is_role;
