@@ -481,7 +481,7 @@ impl Called {
         // What only names it.
         const NAMES: [&str; 8] =
             ["install", "uninstall", "which", "pkill", "pgrep", "killall", "grep", "activate"];
-        const OF_FILES: [&str; 8] = ["cp", "mv", "rm", "rsync", "git", "mkdir", "module", "ml"];
+        const OF_FILES: [&str; 10] = ["cd", "cp", "ln", "mv", "rm", "rsync", "git", "mkdir", "module", "ml"];
         let names = |at: usize| {
             let before = &argv[..at];
             let are_files = before.first().is_some_and(|first| OF_FILES.contains(&basename(first)));
