@@ -1,7 +1,7 @@
 //! What other files have that were not given: those in the folder of one that was, or that one names.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use super::launch::Launch;
 use super::objects::{self, Object};
@@ -51,6 +51,32 @@ impl Beside {
     pub(super) fn program(&self, path: &str) -> Option<&str> {
         at_path(&self.programs, path).map(String::as_str)
     }
+}
+
+/// The files that a kustomization takes for patches.
+pub(super) fn patches<'f>(files: impl Iterator<Item = &'f (String, String)>) -> BTreeSet<PathBuf> {
+    const FIELDS: [&str; 3] = ["/patches", "/patchesStrategicMerge", "/patchesJson6902"];
+    let is_kustomization =
+        |file: &Path| file.file_stem().is_some_and(|stem| stem.eq_ignore_ascii_case("kustomization"));
+    let named = |(file, text): &(String, String)| {
+        let folder = Path::new(file).parent().filter(|_| is_kustomization(Path::new(file)))?;
+        let value = objects::parse(text).ok()?.0;
+        let items = FIELDS.iter().flat_map(|field| objects::list(&value, field));
+        let names = items.filter_map(|item| item.get("path").unwrap_or(item).as_str());
+        Some(names.map(|name| plain(&folder.join(name))).collect::<Vec<_>>())
+    };
+    files.filter_map(named).flatten().collect()
+}
+
+/// Whether a file has patches of other objects: a kustomization or its name says so.
+pub(super) fn is_patch(file: &str, patches: &BTreeSet<PathBuf>) -> bool {
+    let by_name = file.rsplit('/').take(2).any(|part| part.to_lowercase().contains("patch"));
+    by_name || patches.contains(&plain(Path::new(file)))
+}
+
+/// A path without the folders `.` in it.
+fn plain(path: &Path) -> PathBuf {
+    path.components().filter(|part| *part != Component::CurDir).collect()
 }
 
 fn at_path<'f, T>(files: &'f [(String, T)], path: &str) -> Option<&'f T> {

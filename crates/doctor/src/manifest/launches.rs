@@ -6,7 +6,9 @@ use std::rc::Rc;
 use super::container::Container;
 use super::launch::{Launch, Told};
 use super::objects::scalar;
-use rallypoint_node::launch::{BY_FLAGS, Backend, Called, Grammar, PROGRAM, Role, Starts, Tool};
+use rallypoint_node::launch::{
+    BY_FLAGS, Backend, Called, Grammar, PROGRAM, Role, Starts, Tool, is_python_file,
+};
 use rallypoint_shell::{Command, Part, Text, basename};
 use serde_json::Value;
 
@@ -121,10 +123,16 @@ fn of_call(read: &Read<'_>, at: usize) -> Option<Launch> {
     let grammar = called.grammar;
     let is_torchrun = grammar.tool == Tool::Torchrun;
     let here = |text: &str, by: &str| Some(Told { text: Text::known(text), by: by.into() });
-    let standalone =
-        is_torchrun && (called.has("standalone") || command.variable("PET_STANDALONE").is_some());
-    let backend = backend(read.told(Role::Backend));
     let endpoint = read.told(Role::Endpoint).filter(|told| told.text.literal() != Some(""));
+    let is_set = || called.has("standalone") || command.variable("PET_STANDALONE").is_some();
+    // torchtune sets it if there is no endpoint.
+    let alone = match () {
+        () if is_torchrun && is_set() => Some("--standalone"),
+        () if grammar.is("tune run") && endpoint.is_none() => Some("no --rdzv-endpoint"),
+        () => None,
+    };
+    let by_id = grammar.is("llamafactory-cli train") && read.told(Role::RunId).is_some();
+    let backend = if by_id { Backend::C10d } else { backend(read.told(Role::Backend)) };
     let (host, port) = match endpoint {
         Some(told) => match host_and_port(&told) {
             Some((host, port)) => {
@@ -142,7 +150,7 @@ fn of_call(read: &Read<'_>, at: usize) -> Option<Launch> {
     let by_world = || divided(world.as_ref()?, processes.as_ref()?);
     let usual = || match () {
         // It keeps the number of nodes beside --standalone, and each node then waits alone.
-        () if standalone => here("1", "--standalone"),
+        () if alone.is_some() => here("1", alone?),
         () if grammar.is("sglang") => here("1", "no --nnodes"),
         () => None,
     };
@@ -156,14 +164,17 @@ fn of_call(read: &Read<'_>, at: usize) -> Option<Launch> {
         None => world.clone(),
     };
     let processes = processes.or_else(of_all);
-    let (host, backend) =
-        if standalone { (here("localhost", "--standalone"), Backend::C10d) } else { (host, backend) };
+    let (host, backend) = match alone {
+        Some(by @ "--standalone") => (here("localhost", by), Backend::C10d),
+        Some(_) => (None, Backend::C10d),
+        None => (host, backend),
+    };
     // Unreadable arguments may be flags.
     let is_unreadable = called.is_open
         || match words.get(words.len().saturating_sub(called.program().len())) {
             None => words.iter().any(Text::is_unknown),
             Some(word) => {
-                !matches!(word.parts().first(), Some(Part::Known(_))) && !word.to_string().contains(".py")
+                !matches!(word.parts().first(), Some(Part::Known(_))) && !is_python_file(&word.to_string())
             }
         };
     let is_known = grammar.name != PROGRAM.name
@@ -191,7 +202,7 @@ fn of_call(read: &Read<'_>, at: usize) -> Option<Launch> {
                 |word: &Text| word.to_string().trim_start_matches(['-', '+']).starts_with("trainer.");
             processes.is_some() && (nodes.is_some() || command.words.iter().any(is_of_trainer))
         }
-        _ if !grammar.is_open => nodes.is_some() || called.program().iter().any(|it| it.contains(".py")),
+        _ if !grammar.is_open => nodes.is_some() || called.program().iter().any(|it| is_python_file(it)),
         // Who has a number of nodes and no host meets nobody.
         _ if grammar.name != PROGRAM.name && read.told(Role::Nodes).is_some() => true,
         _ => nodes.is_some() && host.is_some(),

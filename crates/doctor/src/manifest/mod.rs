@@ -71,6 +71,10 @@ impl Manifests {
         for object in objects.iter_mut().filter(|object| locked.contains(&object.file)) {
             object.is_locked = true;
         }
+        let patches = beside::patches(files.iter().chain(beside));
+        for object in &mut objects {
+            object.is_patch = beside::is_patch(&object.file, &patches);
+        }
         let objects = objects.into();
         let beside = Rc::new(Beside::of(beside));
         let files = files.iter().map(|(file, _)| file.clone()).collect();

@@ -27,6 +27,8 @@ pub(crate) struct Object {
     pub(super) at: String,
     /// Whether the file has placeholders, such as `${IMAGE}`.
     pub(super) has_blanks: bool,
+    /// Whether it is a patch of another object, as Kustomize has them.
+    pub(super) is_patch: bool,
     /// Whether nobody may execute its file.
     pub(super) is_locked: bool,
     /// The template of Katib's trials, if it is such a trial.
@@ -277,12 +279,17 @@ pub(crate) fn is_localhost(text: &Text) -> bool {
     matches!(text.literal(), Some("localhost" | "127.0.0.1"))
 }
 
-/// Whether a text has a place to be filled in: `${NAME}`, `<NAME>`, `{{ name }}`, `__NAME__`, `YOUR_NAME`.
+/// Whether a text has a place to be filled in: `${NAME}`, `<NAME>`, `{{ name }}`, `__NAME__`, `YOUR_NAME`,
+/// `job_ID_`.
 pub(crate) fn is_placeholder(text: &str) -> bool {
     let is_blank = |word: &str| {
         let letters = word.bytes().filter(u8::is_ascii_uppercase).count();
         let in_capitals = word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
-        in_capitals && (letters > 3 || letters > 0 && word.contains('_'))
+        let is_last = || {
+            let last = word.strip_suffix('_').and_then(|word| word.rsplit('_').next());
+            last.is_some_and(|last| last.len() > 1 && last.bytes().all(|b| b.is_ascii_uppercase()))
+        };
+        in_capitals && (letters > 3 || letters > 0 && word.contains('_')) || is_last()
     };
     text == "..."
         || text.contains(['$', '{', '<', '%', ' '])

@@ -102,6 +102,8 @@ pub(crate) struct Pods {
     /// Other roles of the object.
     pub(super) roles: Vec<String>,
     pub(super) is_open: bool,
+    /// Whether another file has the rest of the object.
+    pub(super) is_patch: bool,
     /// Whether the place is the container itself.
     pub(super) is_container: bool,
     pub(super) step: Step,
@@ -354,6 +356,7 @@ impl Pods {
             count,
             in_unit: count,
             is_alone: true,
+            is_patch: object.is_patch,
             is_open: object.has_blanks || !maker.facts().is_known,
             ..Self::default()
         }
@@ -379,11 +382,13 @@ impl Pods {
             at => object.value.pointer(&format!("/{}", at.replace('.', "/"))).cloned().unwrap_or(Value::Null),
         };
         let is_container = container.is_some();
-        let is_open = self.is_open || !is_container && is_patch(&spec);
+        let is_patch = self.is_patch || !is_container && is_patch(&spec);
+        let is_open = self.is_open || is_patch;
         Some(Self {
             place: object.place(&field),
             is_container,
             is_open,
+            is_patch,
             labels: texts(template.pointer("/metadata/labels")),
             annotations: texts(template.pointer("/metadata/annotations")),
             ..self.with_spec(object, spec, owner)
@@ -421,8 +426,9 @@ impl Pods {
 }
 
 /// Whether the spec is a patch for that of another file, which has the rest.
-pub(crate) fn is_patch(spec: &Value) -> bool {
-    list(spec, "/containers").iter().any(|container| container.get("image").is_none())
+fn is_patch(spec: &Value) -> bool {
+    let containers = list(spec, "/containers");
+    containers.is_empty() || containers.iter().any(|container| container.get("image").is_none())
 }
 
 /// The pods of an object, without their containers.

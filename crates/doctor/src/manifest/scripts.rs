@@ -140,7 +140,13 @@ impl<'w> Start<'w> {
             |word: &String| Grammar::is_program(word) || shell::is_shell(word) || shell::is_script(word);
         let at = words.iter().skip(1).position(begins)?.saturating_add(1);
         let own = words.get(1..at).unwrap_or_default();
-        let ppr = own.iter().find_map(|word| word.strip_prefix("ppr:")?.split(':').next()?.parse().ok());
+        let ppr = own.iter().find_map(|word| {
+            let (_, count) =
+                word.split_once("ppr:").filter(|(begin, _)| begin.is_empty() || begin.ends_with('='))?;
+            count.split(':').next()?.parse().ok()
+        });
+        let is_one = |word: &String| matches!(word.as_str(), "-pernode" | "--pernode");
+        let ppr = ppr.or_else(|| own.iter().any(is_one).then_some(1));
         let Size { tasks, each, .. } = asked_of(starter, own);
         let (tasks, each) = match by {
             "jsrun" => {
@@ -294,9 +300,11 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         all.push(Pods { count, in_unit: count, step, containers: vec![read], ..Pods::of_script(object) });
     }
     // A script may write others, and hand them to a batch system.
-    for text in batch_scripts(&reading.written, &script) {
+    for (n, text) in batch_scripts(&reading.written, &script).into_iter().enumerate() {
+        // Each is a job of its own.
+        let number = object.number.saturating_add(objects.len().saturating_mul(n));
         let value = json!({ "script": text });
-        all.extend(of(&Object { value, ..object.clone() }, objects, choice).0);
+        all.extend(of(&Object { number, value, ..object.clone() }, objects, choice).0);
     }
     (all, ways)
 }

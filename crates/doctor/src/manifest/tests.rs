@@ -331,4 +331,43 @@ fn two_nodes_of_one_job_are_told_the_same() {
     assert!(ids("master.sh", "slave.sh", script(1, 29501)), "two ports, by their roles");
     assert!(!ids("run_a.sh", "run_b.sh", script(0, 29501)), "two jobs");
     assert!(!ids("a_node0.sh", "b_node0.sh", script(0, 29501)), "a node of two jobs");
+    assert!(!ids("main.sh", "main_2.sh", script(0, 29501)), "two programs");
+    assert!(!ids("run_2_node0.sh", "run_4_node0.sh", script(0, 29501)), "numbers of nodes");
+    let all = [("head_1.sh", 0, 1), ("worker_1.sh", 1, 1), ("head_2.sh", 0, 2), ("worker_2.sh", 1, 2)];
+    let files = all.map(|(name, rank, port)| (name.to_owned(), script(rank, port)));
+    let found = check_manifests(&files, &[], &[]);
+    assert!(found.iter().all(|check| check.id != "agreement"), "two whole jobs: {found:?}");
+}
+
+/// A patch has only what differs.
+#[test]
+fn a_patch_of_kustomize_is_no_whole_object() {
+    let objects = "\
+        {apiVersion: v1, kind: Service, metadata: {name: a}, spec: {type: LoadBalancer}}\n---\n\
+        {apiVersion: apps/v1, kind: StatefulSet, metadata: {name: b}, spec: {volumeClaimTemplates: \
+        [{metadata: {name: c}, spec: {storageClassName: d}}]}}\n---\n\
+        {apiVersion: batch/v1, kind: Job, metadata: {labels: {e: f}}, spec: {template: {spec: {volumes: \
+        [{name: g, configMap: {defaultMode: 420}}]}}}}\n---\n\
+        {apiVersion: ray.io/v1, kind: RayJob, metadata: {name: h}, spec: {shutdownAfterJobFinishes: true}}\n";
+    let rejected = |file: &str, kustomization: &str| {
+        let files = [(file.to_owned(), objects.to_owned())];
+        let beside = [("d/kustomization.yaml".to_owned(), kustomization.to_owned())];
+        check_manifests(&files, &beside, &[]).iter().filter(|check| check.id == "api-rejects").count()
+    };
+    assert!(rejected("d/a.yaml", "resources: [a.yaml]") > 3);
+    assert_eq!(rejected("d/a.yaml", "patches: [{path: ./a.yaml}]"), 0);
+    assert_eq!(rejected("./d/a.yaml", "patchesStrategicMerge: [a.yaml]"), 0);
+    assert_eq!(rejected("d/patches/a.yaml", "resources: [b.yaml]"), 0);
+}
+
+/// A script may wait itself for what it starts.
+#[test]
+fn a_called_script_waits() {
+    let batch = "#!/bin/bash\n#SBATCH --nodes=1\nbash wl.sh\n";
+    let ends = |inner: &str| {
+        let files = [("a.sbatch".to_owned(), batch.to_owned()), ("wl.sh".to_owned(), inner.to_owned())];
+        check_manifests(&files, &[], &[]).iter().any(|check| check.id == "script-ends")
+    };
+    assert!(ends("torchrun --standalone --nproc_per_node=2 a.py &\n"));
+    assert!(!ends("torchrun --standalone --nproc_per_node=2 a.py &\nwait\necho done\n"));
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::objects::{Object, is_placeholder, list, texts};
 use super::pods::Pods;
@@ -41,14 +41,13 @@ pub(crate) fn of_pods(pods: &Pods) -> Vec<Check> {
         "labels" => Location { field: format!("{template}metadata.labels"), ..pods.place.clone() },
         _ => pods.at(at),
     };
-    let of_name = of_name(pods).map(|(why, what)| {
-        Check::fail(why, what).at(Location { field: "metadata.name".into(), ..pods.place.clone() })
-    });
+    let of_name =
+        of_name(pods).map(|check| check.at(Location { field: "metadata.name".into(), ..pods.place.clone() }));
     found.into_iter().map(rejected).map(|(at, check)| check.at(place(&at))).chain(of_name).collect()
 }
 
 /// The name of an object is the beginning of others: of a Service, of a label, of pods.
-fn of_name(pods: &Pods) -> Option<(String, &'static str)> {
+fn of_name(pods: &Pods) -> Option<Check> {
     let name = Some(pods.name.as_str()).filter(|name| !name.is_empty() && !is_placeholder(name))?;
     let ends = pods.hosts.iter().map(|hosts| {
         let last = hosts.count.map_or(0, |count| count.saturating_sub(1));
@@ -61,13 +60,12 @@ fn of_name(pods: &Pods) -> Option<(String, &'static str)> {
         }
         // Six random characters follow.
         Maker::JobSet => (true, longest > 57),
-        // A label of its pods is the name, a dash and ten characters.
         Maker::StatefulSet => (false, name.len() > 52),
         Maker::Ray => (true, false),
         _ => return None,
     };
     let why = if makes_service && name.starts_with(|c: char| c.is_ascii_digit()) {
-        format!("`{name}` begins with a digit, and no Service may be called so: there will be none")
+        format!("`{name}` begins with a digit: before Kubernetes 1.36 no Service may be called so")
     } else if is_long {
         format!(
             "`{name}` is too long: with what is put behind it for each pod it has more than 63 characters"
@@ -75,13 +73,15 @@ fn of_name(pods: &Pods) -> Option<(String, &'static str)> {
     } else {
         return None;
     };
-    Some((why, "a short name that begins with a letter"))
+    // The label of a StatefulSet's pods with its revision is too long before the name is.
+    let tell = if pods.maker == Maker::StatefulSet && name.len() < 63 { Check::warn } else { Check::fail };
+    Some(tell(why, "a short name that begins with a letter"))
 }
 
 /// What is rejected in an object.
 pub(crate) fn of_object(object: &Object) -> Option<Check> {
     let found = match object.kind.as_str() {
-        _ if object.has_blanks => None,
+        _ if object.has_blanks || object.is_patch => None,
         _ if is_nameless(object) => wrong("metadata", "an object without a name", "metadata.name"),
         "Service" if object.api == "v1" => service(&object.value),
         "Job" if object.api.starts_with("batch/") => job(&object.value["spec"], &object.name, 63),
@@ -94,7 +94,9 @@ pub(crate) fn of_object(object: &Object) -> Option<Check> {
         _ => None,
     };
     let labels = || texts(object.value.pointer("/metadata/labels")).iter().find_map(label);
-    let (at, check) = rejected(found.or_else(|| Some(labels()?).filter(|_| !object.has_blanks))?);
+    let found = found.or_else(|| labels().filter(|_| !object.has_blanks));
+    let Some(found) = found else { return node_port(object) };
+    let (at, check) = rejected(found);
     let whole = if at == "labels" { "metadata.labels".into() } else { at };
     Some(check.at(object.place(&whole)))
 }
@@ -120,6 +122,14 @@ fn text<'v>(value: &'v Value, field: &str) -> Option<&'v str> {
     value.get(field)?.as_str()
 }
 
+fn u64_of(value: &Value, field: &str) -> Option<u64> {
+    value.get(field)?.as_u64().filter(|number| *number > 0)
+}
+
+fn protocol(port: &Value) -> &str {
+    text(port, "protocol").unwrap_or("TCP")
+}
+
 /// The first of these that is there twice.
 fn twice<T: Ord + Copy>(mut all: impl Iterator<Item = T>) -> Option<T> {
     let mut seen = BTreeSet::new();
@@ -143,7 +153,6 @@ fn label((key, value): (&String, &String)) -> Option<Wrong> {
 }
 
 fn of_spec(spec: &Value) -> [Option<Wrong>; 6] {
-    const SIDES: [&str; 3] = ["name", "hostPID", "shareProcessNamespace"];
     let is_label = |name: &str| {
         let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         name.len() < 64 && name.chars().all(is_allowed) && !name.starts_with('-') && !name.ends_with('-')
@@ -153,7 +162,7 @@ fn of_spec(spec: &Value) -> [Option<Wrong>; 6] {
     });
     let name = name.and_then(|at| wrong(at, format!("`{at}` is no label"), "small letters, digits and `-`"));
     let volume = list(spec, "/volumes").iter().find_map(|volume| {
-        let sources = volume.as_object()?.iter().filter(|(field, it)| *field != SIDES[0] && !it.is_null());
+        let sources = volume.as_object()?.iter().filter(|(field, it)| *field != "name" && !it.is_null());
         let name = text(volume, "name")?;
         let lacks =
             |kind: &str, field: &str| volume.get(kind).is_some_and(|it| it.is_object() && !is_set(it, field));
@@ -179,21 +188,20 @@ fn of_spec(spec: &Value) -> [Option<Wrong>; 6] {
             None
         }
     });
-    let both = is_true(spec, SIDES[1]) && is_true(spec, SIDES[2]);
+    let both = is_true(spec, "hostPID") && is_true(spec, "shareProcessNamespace");
     let both = both.then(|| wrong("hostPID", "`hostPID` beside `shareProcessNamespace`", "one of them"));
     let has_servers = !list(spec, "/dnsConfig/nameservers").is_empty();
     let dns = (text(spec, "dnsPolicy") == Some("None") && !has_servers)
         .then(|| wrong("dnsPolicy", "`dnsPolicy: None` without nameservers", "dnsConfig.nameservers"));
-    let all = ["/containers", "/initContainers"].into_iter().flat_map(|at| list(spec, at));
-    let has_several = |at: &str| list(spec, at).len() > 1;
-    let ports = all.flat_map(|own| list(own, "/ports")).filter_map(|port| port.get("hostPort")?.as_u64());
-    let port = twice(ports.filter(|_| has_several("/containers")));
+    let ports = list(spec, "/containers").iter().flat_map(|own| list(own, "/ports"));
+    let number = |port| Some((u64_of(port, "hostPort")?, protocol(port), text(port, "hostIP")));
+    let port = twice(ports.filter_map(number));
     let port =
-        port.and_then(|it| wrong("containers", format!("hostPort {it} twice in a pod"), "one of them"));
+        port.and_then(|(it, ..)| wrong("containers", format!("hostPort {it} twice in a pod"), "one of them"));
     [name, volume, toleration, both.flatten(), dns.flatten(), port]
 }
 
-fn of_container(own: &Value, ends: bool, on_host: bool) -> [Option<Wrong>; 7] {
+fn of_container(own: &Value, ends: bool, on_host: bool) -> [Option<Wrong>; 6] {
     const PROBES: [&str; 3] = ["livenessProbe", "startupProbe", "readinessProbe"];
     let kinds = |it: &Value| {
         ["exec", "httpGet", "tcpSocket", "grpc"].into_iter().filter(|kind| is_set(it, kind)).count()
@@ -215,8 +223,6 @@ fn of_container(own: &Value, ends: bool, on_host: bool) -> [Option<Wrong>; 7] {
     let mount = twice(mounts()).and_then(|path| {
         wrong("volumeMounts", format!("two volumes are mounted at `{path}`"), "a place for each")
     });
-    let colon = mounts().find(|path| path.contains(':') && !is_placeholder(path));
-    let colon = colon.and_then(|path| wrong("volumeMounts", format!("`{path}` has a `:`"), "no `:` in it"));
     let is_name = |name: &&str| !name.is_empty() && !name.contains('=');
     let names = || list(own, "/env").iter().filter_map(|item| text(item, "name"));
     let env = names().find(|name| !is_name(name));
@@ -240,7 +246,7 @@ fn of_container(own: &Value, ends: bool, on_host: bool) -> [Option<Wrong>; 7] {
         let why = "`privileged` beside `allowPrivilegeEscalation: false`";
         wrong("securityContext", why, "one of them")
     });
-    [probe, mount, colon, env, port, named, context]
+    [probe, mount, env, port, named, context]
 }
 
 fn service(service: &Value) -> Option<Wrong> {
@@ -261,14 +267,18 @@ fn service(service: &Value) -> Option<Wrong> {
     if let Some(name) = twice(ports.iter().filter_map(|port| text(port, "name"))) {
         return wrong("spec.ports", format!("two ports are called `{name}`"), "other names");
     }
-    let number =
-        |port: &Value| Some((port.get("port")?.as_u64()?, text(port, "protocol").map_or(3, str::len)));
-    if let Some((port, _)) = twice(ports.iter().filter_map(number)) {
-        return wrong("spec.ports", format!("port {port} twice"), "each port once");
-    }
-    let node = ports.iter().filter_map(|port| port.get("nodePort")?.as_u64());
-    let node = node.filter(|port| *port > 0).find(|port| !(30000..=32767).contains(port))?;
-    wrong("spec.ports", format!("nodePort {node} is not in the usual range"), "30000 to 32767, or none")
+    let number = |port| Some((u64_of(port, "port")?, protocol(port)));
+    let port = twice(ports.iter().filter_map(number));
+    port.and_then(|(port, _)| wrong("spec.ports", format!("port {port} twice"), "each port once"))
+}
+
+/// An API server may have another range.
+fn node_port(object: &Object) -> Option<Check> {
+    let ports = list(&object.value, "/spec/ports").iter().filter(|_| object.kind == "Service");
+    let mut ports = ports.filter_map(|port| port.get("nodePort")?.as_u64()).filter(|port| *port > 0);
+    let port = ports.find(|port| !(30000..=32767).contains(port)).filter(|_| !object.has_blanks)?;
+    let evidence = format!("nodePort {port} is not in the usual range: most API servers reject it");
+    Some(Check::warn(evidence, "30000 to 32767, or none").at(object.place("spec.ports")))
 }
 
 fn job(spec: &Value, name: &str, most: usize) -> Option<Wrong> {
@@ -286,7 +296,10 @@ fn job(spec: &Value, name: &str, most: usize) -> Option<Wrong> {
         let why = "`backoffLimitPerIndex` of a Job without indexes";
         return wrong("spec", why, "completionMode: Indexed");
     }
-    if is_set(spec, "selector") && !is_true(spec, "manualSelector") {
+    let selects = ["matchLabels", "matchExpressions"].iter().any(|field| {
+        spec.pointer(&format!("/selector/{field}")).is_some_and(|it| *it != json!({}) && *it != json!([]))
+    });
+    if selects && !is_true(spec, "manualSelector") {
         let why = "a `selector`, which Kubernetes makes itself";
         return wrong("spec", why, "take it out, or manualSelector: true");
     }

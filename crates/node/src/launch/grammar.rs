@@ -2,7 +2,7 @@
 //!
 //! Everything that reads a launcher's command line goes by it.
 
-use super::script::basename;
+use super::script::{basename, is_python_file};
 
 type Names = &'static [&'static str];
 
@@ -209,19 +209,20 @@ const VLLM: Grammar = Grammar {
     called: &["vllm serve", "vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server"],
     starts: Starts::Node,
     roles: &[
-        (Role::Nodes, &["nnodes"]),
-        (Role::Rank, &["node-rank"]),
+        (Role::Nodes, &["nnodes", "n"]),
+        (Role::Rank, &["node-rank", "r"]),
         (Role::Host, &["master-addr"]),
         (Role::Port, &["master-port"]),
     ],
     ..NO_FLAGS
 };
 
-/// What starts torchrun with the values of these variables, and has no flags for them.
+/// What starts torchrun with the values of these variables, and has no flags for them. With an id of the run
+/// the nodes meet by c10d.
 const BY_VARIABLES: Grammar = Grammar {
     tool: Tool::Other,
     name: "llamafactory-cli",
-    called: &["llamafactory-cli train"],
+    called: &["llamafactory-cli train", "lmf train"],
     starts: Starts::Node,
     roles: &[
         (Role::Nodes, &["NNODES"]),
@@ -229,6 +230,7 @@ const BY_VARIABLES: Grammar = Grammar {
         (Role::Rank, &["NODE_RANK"]),
         (Role::Host, &["MASTER_ADDR"]),
         (Role::Port, &["MASTER_PORT"]),
+        (Role::RunId, &["RDZV_ID"]),
     ],
     ..NO_FLAGS
 };
@@ -336,9 +338,17 @@ pub static GRAMMARS: [Grammar; 14] = [
         ..VLLM
     },
     BY_VARIABLES,
+    // It hands on only what is set, and torchrun has the rest from its own variables.
     Grammar {
         name: "swift",
         called: &["swift sft", "swift pt", "swift rlhf", "megatron sft"],
+        roles: &[
+            (Role::Nodes, &["NNODES", "PET_NNODES"]),
+            (Role::Processes, &["NPROC_PER_NODE", "PET_NPROC_PER_NODE"]),
+            (Role::Rank, &["NODE_RANK", "PET_NODE_RANK"]),
+            (Role::Host, &["MASTER_ADDR", "PET_MASTER_ADDR"]),
+            (Role::Port, &["MASTER_PORT", "PET_MASTER_PORT"]),
+        ],
         ..BY_VARIABLES
     },
     // Each part of a Ray cluster is started once on its node.
@@ -469,8 +479,14 @@ impl Called {
     /// The launcher that a command calls, behind `env` and similar programs, too.
     pub fn find(argv: &[String]) -> Option<Self> {
         // What only names it.
-        const NAMES: [&str; 7] = ["install", "uninstall", "which", "pkill", "pgrep", "killall", "grep"];
-        let names = |at: usize| argv.iter().take(at).any(|word| NAMES.contains(&basename(word)));
+        const NAMES: [&str; 8] =
+            ["install", "uninstall", "which", "pkill", "pgrep", "killall", "grep", "activate"];
+        const OF_FILES: [&str; 10] = ["cd", "cp", "ln", "mv", "rm", "rsync", "git", "mkdir", "module", "ml"];
+        let names = |at: usize| {
+            let before = &argv[..at];
+            let are_files = before.first().is_some_and(|first| OF_FILES.contains(&basename(first)));
+            are_files || before.iter().any(|word| NAMES.contains(&basename(word)) || is_python_file(word))
+        };
         (0..argv.len()).find_map(|at| {
             let (grammar, words) = GRAMMARS.iter().find_map(|it| Some((it, it.call_at(argv, at)?)))?;
             (!names(at)).then(|| Self::parse(argv, grammar, at.saturating_add(words).saturating_sub(1)))
@@ -508,7 +524,7 @@ impl Called {
             };
             let next = argv.get(at + 1);
             // An unknown flag is from another release, or a mistake that the launcher will report.
-            let is_value = |next: &String| !next.starts_with('-') && !next.contains(".py");
+            let is_value = |next: &String| !next.starts_with('-') && !is_python_file(next);
             let takes_next = match name {
                 Some(name) => inline.is_none() && grammar.with_value().any(|own| own == name),
                 None => !grammar.is_open && !word.contains('=') && next.is_some_and(is_value),
@@ -599,10 +615,13 @@ impl Called {
 impl Grammar {
     /// How many words call it at this place.
     fn call_at(&self, argv: &[String], at: usize) -> Option<usize> {
+        // Others of one letter are mostly switches: `sudo -E torchrun`.
+        const SHORT: [&str; 7] = ["-b", "-f", "-n", "-o", "-p", "-s", "-w"];
         let before = at.checked_sub(1).and_then(|before| argv.get(before));
         // In `--launcher torchrun`, torchrun is the value of another program's flag.
-        let is_value =
-            before.is_some_and(|word| word.starts_with("--") && word.len() > 2 && !word.contains('='));
+        let is_value = before.is_some_and(|word| {
+            word.starts_with("--") && word.len() > 2 && !word.contains('=') || SHORT.contains(&word.as_str())
+        });
         let own = argv.get(at..)?;
         self.called.iter().find_map(|called| {
             let words: Vec<&str> = called.split(' ').collect();
@@ -618,7 +637,7 @@ impl Grammar {
 
     /// Whether flags of its own follow an unknown word.
     fn goes_on(&self, words: &[String]) -> bool {
-        let mut own = words.iter().take_while(|word| !word.contains(".py"));
+        let mut own = words.iter().take_while(|word| !is_python_file(word));
         let name = |word: &String| Some(word.strip_prefix("--")?.split('=').next()?.replace('_', "-"));
         own.any(|word| name(word).is_some_and(|name| self.role(&name).is_some()))
     }

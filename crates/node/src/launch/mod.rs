@@ -43,5 +43,5 @@ pub use launcher::Launcher;
 pub use names::{ordinal, random_suffix};
 pub use plan::{Job, Mode, NEW_STORE_EACH_ROUND, Plan, PlanError, Server};
 pub use platform::Platform;
-pub use script::basename;
+pub use script::{basename, is_python_file};
 pub use torchrun::{Backend, RdzvConf, Torchrun, find_torchrun, find_torchrun_in, restarts_workers};

@@ -5,6 +5,11 @@
 
 use super::Environment;
 
+/// Whether a word names a file of Python.
+pub fn is_python_file(word: &str) -> bool {
+    word.rsplit_once('.').is_some_and(|(_, ending)| ending == "py")
+}
+
 /// Words before a command that are no part of it.
 const BEFORE: [&str; 14] = [
     "!", "builtin", "command", "do", "elif", "else", "exec", "if", "nohup", "then", "time", "until", "while",

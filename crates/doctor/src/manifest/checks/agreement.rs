@@ -1,5 +1,7 @@
 //! Who waits at another port, with another backend or for another run than the others, waits alone.
 
+use std::collections::BTreeSet;
+
 use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
@@ -38,6 +40,14 @@ fn of_scripts(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, .. } = call;
     let literal = |told: &Option<Told>| told.as_ref().and_then(|told| told.text.literal().map(str::to_owned));
     let rank = literal(&launch.node_rank)?;
+    // A set of scripts with all ranks is a job of its own.
+    let all = || by_hand(call).map(|(_, other)| other).chain([*launch]);
+    let is_complete = |one: &Launch| {
+        let of_it = all().filter(|other| are_told_alike(one, other));
+        let ranks: BTreeSet<u64> = of_it.filter_map(|it| literal(&it.node_rank)?.parse().ok()).collect();
+        let nodes = literal(&one.nodes).and_then(|nodes| nodes.parse().ok());
+        nodes.is_some_and(|nodes: usize| nodes > 1 && ranks.len() >= nodes)
+    };
     let differs = |(name, other): (&str, &Launch)| {
         let is_pair = other.tool() == launch.tool() && are_of_nodes(&pods.name, name);
         let its_rank = literal(&other.node_rank).filter(|_| is_pair)?;
@@ -48,10 +58,14 @@ fn of_scripts(call: &Call<'_>) -> Option<Check> {
             let (own, theirs) = own.text.literal().zip(theirs.text.literal())?;
             (own != theirs && are_there).then_some((what, own.to_owned(), theirs.to_owned()))
         });
-        let is_whole = || found.is_none() && launch.nodes.is_some() && launch.needs_rank();
+        let is_whole = || {
+            let is_one = found.is_none() && launch.nodes.is_some() && launch.needs_rank();
+            is_one && !is_complete(launch)
+        };
         if rank == its_rank {
             return is_whole().then(|| format!("the rank is {rank} here, and in {name}, too"));
         }
+        let found = found.filter(|_| !is_complete(launch) && !is_complete(other));
         found.map(|(what, own, theirs)| format!("{what} is {own} here, but {theirs} in {name}"))
     };
     let evidence = format!("{}: these nodes never meet", by_hand(call).find_map(differs)?);
@@ -60,16 +74,21 @@ fn of_scripts(call: &Call<'_>) -> Option<Check> {
 
 /// Whether two scripts are for two nodes of one job, by their names: `run_node0.sh` and `run_node1.sh`.
 fn are_of_nodes(one: &str, other: &str) -> bool {
-    const NODES: [&str; 9] =
-        ["node", "rank", "master", "worker", "slave", "head", "main", "leader", "machine"];
+    const NODES: [&str; 8] = ["node", "rank", "master", "worker", "slave", "head", "leader", "machine"];
     let parts = |name: &str| {
         let name = name.rsplit_once('.').map_or(name, |(name, _)| name).to_lowercase();
-        let words: Vec<String> = name.split(['_', '-']).map(str::to_owned).collect();
-        let (roles, others): (Vec<String>, Vec<String>) = words.into_iter().partition(|word| {
+        // A number behind the word belongs to it.
+        let (mut is_node, mut others, mut may_follow) = (false, Vec::new(), false);
+        for word in name.split(['_', '-']) {
             let plain = word.trim_end_matches(|c: char| c.is_ascii_digit());
-            NODES.contains(&plain) || plain.is_empty()
-        });
-        (roles.iter().any(|role| role.contains(char::is_alphabetic)), others)
+            let is_role = NODES.contains(&plain);
+            if !(is_role || plain.is_empty() && may_follow) {
+                others.push(word.to_owned());
+            }
+            is_node |= is_role;
+            may_follow = is_role && plain == word;
+        }
+        (is_node, others)
     };
     let ((is_one, of_one), (is_other, of_other)) = (parts(one), parts(other));
     one != other && is_one && is_other && of_one == of_other
@@ -139,12 +158,16 @@ fn value(launch: &Launch, name: &str) -> Option<String> {
 /// Whether two scripts start two nodes of one job.
 fn are_a_pair(one: &Launch, other: &Launch) -> bool {
     let literal = |told: &Option<Told>| told.as_ref().and_then(|told| told.text.literal().map(str::to_owned));
+    let ranks = literal(&one.node_rank).zip(literal(&other.node_rank));
+    ranks.is_some_and(|(one, other)| one != other) && are_told_alike(one, other)
+}
+
+fn are_told_alike(one: &Launch, other: &Launch) -> bool {
+    let literal = |told: &Option<Told>| told.as_ref().and_then(|told| told.text.literal().map(str::to_owned));
     let is_equal = |get: fn(&Launch) -> &Option<Told>| {
         literal(get(one)).is_some_and(|own| literal(get(other)) == Some(own))
     };
-    let ranks = literal(&one.node_rank).zip(literal(&other.node_rank));
     one.tool() == other.tool()
-        && ranks.is_some_and(|(one, other)| one != other)
         && is_equal(|it| &it.nodes)
         && is_equal(|it| &it.host)
         && is_equal(|it| &it.port)

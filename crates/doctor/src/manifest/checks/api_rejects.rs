@@ -1,7 +1,6 @@
 //! The API server, or the operator, refuses an object that cannot be: no pod is ever made.
 
 use super::super::objects::parse;
-use super::super::pods::is_patch;
 use super::super::{schemas, validation};
 use super::prelude::*;
 
@@ -295,9 +294,9 @@ fn without_cluster(object: &Object) -> Option<Check> {
         _ => return None,
     };
     let spec = object.value.get("spec")?;
-    let is_patch = ["overlay", "patch"].iter().any(|part| object.file.contains(part)) || object.has_blanks;
+    let is_part = object.is_patch || object.has_blanks;
     let has = |name: &str| spec.get(name).is_some_and(|it| !it.is_null());
-    (!has(field) && !has(other) && !is_patch && object.api.starts_with("ray.io/")).then(|| {
+    (!has(field) && !has(other) && !is_part && object.api.starts_with("ray.io/")).then(|| {
         let evidence =
             format!("a {} without `{field}`: KubeRay refuses it, and makes no cluster", object.kind);
         Check::fail(evidence, format!("{field}: {{headGroupSpec: …}}")).at(object.place("spec"))
@@ -360,7 +359,7 @@ fn of_kind(pods: &Pods) -> Option<Check> {
         return Some(Check::fail(evidence, remedy).at(pods.of_owner("selector")));
     }
     let lacks = |field: &str| pods.owner.get(field).is_none_or(Value::is_null);
-    if pods.maker == Maker::IndexedJob && lacks("completions") && !lacks("parallelism") {
+    if pods.maker == Maker::IndexedJob && !pods.is_patch && lacks("completions") && !lacks("parallelism") {
         let evidence = "an Indexed Job without `completions`: the API server rejects it";
         return Some(
             Check::fail(evidence, "completions: the same as parallelism").at(pods.of_owner("completions")),
@@ -368,7 +367,7 @@ fn of_kind(pods: &Pods) -> Option<Check> {
     }
     let policy = pods.spec.get("restartPolicy").and_then(Value::as_str);
     let can_be = match pods.maker {
-        _ if policy.is_none() && is_patch(&pods.spec) => return None,
+        _ if policy.is_none() && pods.is_patch => return None,
         Maker::StatefulSet | Maker::Deployment | Maker::LeaderWorkerSet => &["Always"][..],
         Maker::Job | Maker::IndexedJob => &["Never", "OnFailure"],
         // JobSet fills in what is missing.

@@ -139,7 +139,7 @@ fn broken(text: &str) -> Option<(usize, &'static str, &str)> {
             _ => return None,
         };
         let lost = next.find(|line| !is_remark(line) && !is_empty(line))?;
-        let is_script = lost.starts_with([' ', '\t']) && lost.split_whitespace().next()?.contains(".py");
+        let is_script = lost.starts_with([' ', '\t']) && is_python_file(lost.split_whitespace().next()?);
         let starts =
             |program: &&str| matches!(*program, "srun" | "jsrun" | "mpirun" | "mpiexec" | "torchrun");
         let is_start = blank && line.split_whitespace().next().as_ref().is_some_and(starts);

@@ -72,7 +72,7 @@ fn crowded(pods: &Pods) -> Option<Check> {
 
 /// The port on which a launcher listens on the node of the script or the container that starts it.
 fn own_port<'c>(call: &Call<'c>) -> Option<&'c str> {
-    let Launch { grammar, backend, port, processes, command, is_configured, .. } = call.launch;
+    let Launch { grammar, backend, port, processes, command, is_configured, node_rank, .. } = call.launch;
     let is_launched = command.words.first().is_some_and(|word| Grammar::is_program(&word.to_string()));
     // accelerate starts a single process without a store.
     let listens = match grammar.tool {
@@ -80,13 +80,16 @@ fn own_port<'c>(call: &Call<'c>) -> Option<&'c str> {
         Tool::Accelerate => processes.as_ref().is_some_and(|told| told.text.literal() != Some("1")),
         _ => false,
     };
-    let is_here = is_launched && listens && !(*is_configured || call.pods.step.by.is_some());
+    // Another node than the first one, on the same machine, only calls.
+    let is_first = node_rank.as_ref().is_none_or(|told| matches!(told.text.literal(), None | Some("0")));
+    let is_here = is_launched && is_first && listens && !(*is_configured || call.pods.step.by.is_some());
     port.as_ref().map_or(Some("29500"), |told| told.text.literal()).filter(|port| is_here && *port != "0")
 }
 
-/// Whether a script starts both at one moment.
+/// Whether a script starts both at one moment: the first one goes on.
 fn are_beside(one: &Call<'_>, other: &Call<'_>) -> bool {
     let is_one_script = one.pods.are_tasks() && one.pods.object == other.pods.object;
     (is_one_script || std::ptr::eq(one.container, other.container))
+        && one.launch.command.background
         && one.launch.command.moment == other.launch.command.moment
 }

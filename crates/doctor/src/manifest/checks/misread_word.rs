@@ -15,7 +15,11 @@ pub(super) const RULE: Rule = Rule {
            0.2)`, `nodes_array=(\"$nodes\")`",
     examples: ["one-argument.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
-        let of_words = of_list(container).or_else(|| of_launcher(container));
+        // KubeRay makes one text of the command and the arguments, for a shell.
+        let is_rays = pods.maker == Maker::Ray
+            && pods.containers.first().is_some_and(|first| std::ptr::eq(first, container));
+        let of_list = Some(container).filter(|_| !is_rays).and_then(of_list);
+        let of_words = of_list.or_else(|| of_launcher(container));
         let of_launch = |it: &Launch| of_switches(it).or_else(|| twice(it)).or_else(|| python(it));
         let of_flags = container.launches.iter().find_map(of_launch);
         let found = [of_words, of_assignment(container), of_flags, array(container)];
@@ -67,7 +71,7 @@ fn of_launcher(container: &Container) -> Option<Check> {
         let words = command.written();
         let at = words.iter().position(|word| Grammar::is_program(word))?;
         // Behind the script are arguments of its own.
-        let end = words.iter().position(|word| word.contains(".py")).unwrap_or(words.len());
+        let end = words.iter().position(|word| is_python_file(word)).unwrap_or(words.len());
         words.get(at..end)?.windows(2).find_map(|two| {
             let word = &two[1];
             if word.starts_with(['–', '—']) {
@@ -174,7 +178,7 @@ fn twice(launch: &Launch) -> Option<Check> {
 fn of_switches(launch: &Launch) -> Option<Check> {
     let called = launch.called.as_ref().filter(|called| !called.grammar.is_open)?;
     let next = called.program().first().map_or("", String::as_str);
-    let is_script = |value: &&str| value.contains(".py") && !next.contains(".py");
+    let is_script = |value: &&str| is_python_file(value) && !is_python_file(next);
     let taken = called.all().find_map(|(name, value)| Some((name, value.filter(is_script)?)));
     if let Some((flag, script)) = taken.and_then(|(name, value)| Some((called.written(name)?, value))) {
         let evidence = format!("{flag} takes a word, and here that is the script `{script}`");

@@ -40,7 +40,7 @@ fn of_pods(manifests: &Manifests, pods: &Pods) -> Option<Check> {
         |command: &Command| command.words.first().is_some_and(|word| word.to_string().starts_with('-'));
     let is_program = |command: &&Command| !Container::is_small(command) && !is_flag(command);
     let is_python = |command: &&Command| {
-        command.words.iter().any(|word| word.to_string().contains(".py")) && is_program(command)
+        command.words.iter().any(|word| is_python_file(&word.to_string())) && is_program(command)
     };
     let commands = || container.commands.iter().rev();
     let program = commands().find(is_python).or_else(|| commands().find(is_program));

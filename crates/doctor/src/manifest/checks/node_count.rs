@@ -39,13 +39,30 @@ fn find(call: &Call<'_>) -> Option<Check> {
     // `trains-alone` knows a TrainJob.
     let is_bare = call.launch.tool() == Tool::Accelerate && call.pods.maker != Maker::TrainJob;
     let is_told = nodes.is_some() || !is_told_elsewhere || is_bare && !call.launch.is_configured;
+    let is_told = is_told && !by_unknown(call);
     let of_number = || of_number(call).filter(|_| is_told);
     let check = match call.launch.tool() {
         Tool::Lightning => of_devices(call).or_else(of_number),
-        _ => too_often(call).or_else(of_number).or_else(|| idle(call)),
+        _ => too_often(call).or_else(of_number).or_else(|| idle(call).filter(|_| !by_unknown(call))),
     };
     let check = check?;
     Some(check.at(call.at("command")))
+}
+
+/// Whether a program that is not known stands in front of the launcher: it may start it on all nodes.
+fn by_unknown(call: &Call<'_>) -> bool {
+    #[rustfmt::skip]
+    const KNOWN: [&str; 26] = [
+        "env", "time", "timeout", "numactl", "taskset", "nohup", "nice", "ionice", "stdbuf", "exec", "sudo",
+        "singularity", "apptainer", "docker", "podman", "enroot", "conda", "mamba", "micromamba", "uv",
+        "poetry", "pipenv", "nsys", "ncu", "xvfb-run", "eval",
+    ];
+    let first = call.launch.called.as_ref().and_then(|called| called.caller().first());
+    let is_known = |first: &String| {
+        let name = basename(first);
+        KNOWN.contains(&name) || Grammar::is_program(name) || first.contains(['$', '='])
+    };
+    call.pods.step.by.is_none() && call.pods.are_tasks() && first.is_some_and(|first| !is_known(first))
 }
 
 /// Several launchers on one node.

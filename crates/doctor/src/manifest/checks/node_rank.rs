@@ -159,7 +159,8 @@ fn missing(call: &Call<'_>) -> Option<Check> {
             let is_known = pods.has_index() || matches!(pods.maker, Maker::Unknown | Maker::Slurm);
             let lacks = if is_known { String::new() } else { format!(", and {lacks}") };
             let who = who(call);
-            format!("no --node-rank for {who} with the static backend: each takes itself for node 0{lacks}")
+            let flag = launch.grammar.flag(Role::Rank).unwrap_or_else(|| "--node-rank".into());
+            format!("no {flag} for {who} with the static backend: each takes itself for node 0{lacks}")
         }
     };
     let tell = if pods.are_by_hand() { Check::warn } else { Check::fail };
@@ -181,7 +182,7 @@ fn takes(call: &Call<'_>) -> Option<String> {
     let of_others = others.filter_map(|other| other.node_rank.as_ref()).map(|told| told.by.clone()).next();
     of_others.or_else(|| {
         let words = launch.command.words.iter().filter_map(Text::literal);
-        let source = words.filter(|word| word.contains(".py")).find_map(|it| manifests.beside.program(it))?;
+        let source = words.filter(|word| is_python_file(word)).find_map(|it| manifests.beside.program(it))?;
         let has = |flag: &&str| ['"', '\''].iter().any(|it| source.contains(&format!("{it}{flag}{it}")));
         let reads = VARIABLES.iter().any(|name| source.contains(name));
         FLAGS.into_iter().find(has).filter(|_| !reads).map(str::to_owned)

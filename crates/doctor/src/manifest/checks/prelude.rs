@@ -12,7 +12,7 @@ pub(crate) use super::super::objects::{Object, is_localhost, is_placeholder, lis
 pub(crate) use super::super::pods::{Pods, Step};
 pub(crate) use super::{Find, Rule};
 pub(crate) use crate::Location;
-pub(crate) use rallypoint_node::launch::{Backend, Called, Grammar, Role, Starts, Tool};
+pub(crate) use rallypoint_node::launch::{Backend, Called, Grammar, Role, Starts, Tool, is_python_file};
 pub(crate) use rallypoint_node::makers::{Maker, When, env_of_field};
 pub(crate) use rallypoint_protocol::ids::{Nodes, counted};
 pub(crate) use rallypoint_shell::{Command, Source, Text, basename};

@@ -23,10 +23,10 @@ const SOON: u64 = 90;
 fn of_probe(pods: &Pods, container: &Container, name: &str) -> Option<Check> {
     let probe = container.value.get(name)?;
     let words: Vec<&str> = list(probe, "/exec/command").iter().filter_map(Value::as_str).collect();
-    let mut words = words.iter().flat_map(|word| word.split_whitespace()).peekable();
+    let words = words.iter().flat_map(|word| word.split_whitespace());
     let at = |check: Check| Some(check.at(pods.at(&container.at(name))));
     let is_python = |word: &&str| Grammar::is_program(word);
-    let program: Vec<&str> = words.by_ref().skip_while(|word| !is_python(word)).collect();
+    let program: Vec<&str> = words.skip_while(|word| !is_python(word)).collect();
     let is_gcs = |word: &&str| word.contains("127.0.0.1:6379") || word.contains("localhost:6379");
     if pods.maker == Maker::Ray && pods.role == "worker" && program.iter().any(is_gcs) {
         let evidence = "it asks for the head's port, which no worker has: each is ended again and again";

@@ -100,7 +100,7 @@ fn beside(text: &str) -> Option<Check> {
 }
 
 fn behind(text: &str) -> Option<Check> {
-    let is_command = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
+    let is_command = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
     let mut lines = text.lines();
     let command = lines.find(is_command)?.trim();
     let line = lines.find(|line| line.starts_with("#SBATCH"))?.trim();

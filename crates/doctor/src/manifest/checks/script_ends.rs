@@ -8,8 +8,9 @@ pub(super) const RULE: Rule = Rule {
     sees: "FAIL: `srun torchrun … &` ends a batch script or a container's, without `wait`. WARN: \
            `torchrun … | tee log` in a pod, without `pipefail`",
     examples: ["script-ends.sbatch", "good-slurm.sbatch"],
-    find: Find::Container(|pods, container| {
-        find(pods, container).into_iter().chain(hides_failure(pods, container)).collect()
+    find: Find::Pods(|manifests, pods| {
+        let of = |own| find(manifests, pods, own).into_iter().chain(hides_failure(pods, own));
+        pods.containers.iter().flat_map(of).collect()
     }),
 };
 
@@ -33,7 +34,7 @@ fn hides_failure(pods: &Pods, container: &Container) -> Option<Check> {
     })
 }
 
-fn find(pods: &Pods, container: &Container) -> Option<Check> {
+fn find(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
     // By hand, the programs go on when the script ends.
     if pods.are_by_hand() || !container.unread.is_empty() || !container.trains() {
         return None;
@@ -44,8 +45,11 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
     };
     let commands = if pods.are_tasks() { &*container.script } else { &container.commands };
     let last = commands.iter().rfind(is_said).filter(|command| command.background)?;
+    let is_called = |script: &&Object| container.texts().any(|text| text.contains(&script.name));
+    let called = manifests.of_kind("Script").filter(is_called).filter_map(Object::script);
     let waits = container
         .texts()
+        .chain(called)
         .any(|text| ["wait", "fg", "tail -f", "sleep", "disown"].iter().any(|word| text.contains(word)));
     (!waits).then(|| {
         let words = last.written().into_iter().take(2).collect::<Vec<_>>().join(" ");

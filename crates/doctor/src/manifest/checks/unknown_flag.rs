@@ -65,7 +65,7 @@ fn behind(torchrun: &Called) -> Option<Check> {
         OWN.iter().any(|own| *own == name && !torchrun.has(own))
     };
     let mut words = torchrun.program().iter().filter(|_| torchrun.grammar.is_complete);
-    let script = words.next().filter(|script| script.contains(".py"))?;
+    let script = words.next().filter(|script| is_python_file(script))?;
     let flag = name_of(words.take_while(|word| basename(word) != "torchrun").find(is_own)?);
     let evidence = format!("`{flag}` stands behind `{script}`: that gets it, and torchrun does not");
     Some(Check::warn(evidence, format!("{flag} in front of {script}")))
