@@ -161,6 +161,18 @@ pub fn worst(checks: &[Check]) -> Verdict {
     checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Pass)
 }
 
+/// Whether two names differ by one letter.
+pub(crate) fn is_near(one: &str, other: &str) -> bool {
+    let alike = |a: &mut dyn Iterator<Item = (char, char)>| a.take_while(|(a, b)| a == b).count();
+    let begin = alike(&mut one.chars().zip(other.chars()));
+    let end = alike(&mut one.chars().rev().zip(other.chars().rev()));
+    let (short, long) = (one.len().min(other.len()), one.len().max(other.len()));
+    one != other
+        && short > 3
+        && long.saturating_sub(short) < 2
+        && begin.saturating_add(end).saturating_add(1) >= long
+}
+
 /// Compares the check of this name with what is expected of it.
 #[cfg(test)]
 #[track_caller]

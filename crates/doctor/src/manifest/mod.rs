@@ -42,7 +42,6 @@ use super::{Check, Location};
 use beside::Beside;
 use container::Container;
 use meeting::Call;
-pub(crate) use names::is_near;
 use objects::Object;
 use pods::Pods;
 use rallypoint_node::makers::Maker;

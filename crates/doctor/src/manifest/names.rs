@@ -299,15 +299,3 @@ pub(crate) fn is_selected(selector: Option<&Value>, pods: &Pods) -> bool {
     };
     taken_by_labels(&labels, pods) != Taken::None && expressions.iter().all(holds)
 }
-
-/// Whether two names differ by one letter.
-pub(crate) fn is_near(one: &str, other: &str) -> bool {
-    let alike = |a: &mut dyn Iterator<Item = (char, char)>| a.take_while(|(a, b)| a == b).count();
-    let begin = alike(&mut one.chars().zip(other.chars()));
-    let end = alike(&mut one.chars().rev().zip(other.chars().rev()));
-    let (short, long) = (one.len().min(other.len()), one.len().max(other.len()));
-    one != other
-        && short > 3
-        && long.saturating_sub(short) < 2
-        && begin.saturating_add(end).saturating_add(1) >= long
-}

@@ -2,7 +2,7 @@
 //! no other node reaches it.
 
 use super::prelude::*;
-use crate::manifest::is_near;
+use crate::is_near;
 
 pub(super) const RULE: Rule = Rule {
     id: "interface",

@@ -129,7 +129,7 @@ fn misspelled(text: &str) -> Option<Check> {
     let is_near = |line: &&str| {
         let word = line.trim_start_matches('#').split([' ', '\t']).next().unwrap_or_default();
         let is_option = line.split_whitespace().nth(1).is_some_and(|option| option.starts_with('-'));
-        is_option && !line.starts_with("##") && crate::manifest::is_near(word, "SBATCH")
+        is_option && !line.starts_with("##") && crate::is_near(word, "SBATCH")
     };
     let line = header().find(is_near).filter(|_| header().any(|line| line.starts_with("#SBATCH")))?;
     let evidence = format!("`{}` is a comment: sbatch reads lines that begin with #SBATCH", line.trim());

@@ -1,7 +1,7 @@
 //! A launcher reads only its own flags in front of the script, and refuses any other: the node never joins.
 
 use super::prelude::*;
-use crate::manifest::is_near;
+use crate::is_near;
 use rallypoint_node::launch::GRAMMARS;
 
 pub(super) const RULE: Rule = Rule {

@@ -2,7 +2,7 @@
 
 use super::node_rank::is_index;
 use super::prelude::*;
-use crate::manifest::is_near;
+use crate::is_near;
 use crate::manifest::launches::flag;
 use crate::manifest::scripts::MISSPELLED;
 use rallypoint_shell::Part;
