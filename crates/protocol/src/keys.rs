@@ -9,8 +9,8 @@ mod process_groups;
 mod writer;
 
 pub use self::writer::{
-    BARRIER, ExpectedWriter, Wanted, address_of, lower_of_pair, own_member, store_barrier, sub_group_of,
-    wanted,
+    BARRIER, ExpectedWriter, ID_OF_PAIR, Wanted, address_of, lower_of_pair, own_member, store_barrier,
+    sub_group_of, wanted,
 };
 
 /// The purpose of a key of PyTorch.

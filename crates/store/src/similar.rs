@@ -12,8 +12,8 @@ use rallypoint_protocol::keys::{KeyPattern, classify};
 pub enum Similar {
     /// It differs by one slip, or by the prefix of a group.
     Slip(Box<[u8]>),
-    /// The first few of those that differ in one part of their paths only, in the last one rather than in
-    /// another.
+    /// A few of those that differ in one part of their paths only. Those that differ in the last part come
+    /// first.
     Beside(Vec<Box<[u8]>>),
 }
 
@@ -26,12 +26,13 @@ impl Store {
         for (_, slot) in self.keys.iter().take(most) {
             *looks = looks.saturating_sub(1);
             let other = slot.key();
-            if slot.is_present() && is_similar(key, other) {
+            if !slot.is_present() {
+                continue;
+            }
+            if is_similar(key, other) {
                 return Some(Similar::Slip(other.into()));
             }
-            if slot.is_present()
-                && let Some(is_last) = is_beside(key, other)
-            {
+            if let Some(is_last) = is_beside(key, other) {
                 beside.insert((!is_last, other));
                 if beside.len() > FEW {
                     beside.pop_last();
@@ -42,8 +43,8 @@ impl Store {
     }
 }
 
-/// Whether two keys of a program differ in one part of their paths only: whether that is the last one. What
-/// they share is more than the prefix of a process group.
+/// If two keys of a program differ in one part of their paths only: whether it is the last part. They share
+/// more than the prefix of a process group.
 fn is_beside(key: &[u8], other: &[u8]) -> Option<bool> {
     let same = key.iter().zip(other).take_while(|(one, two)| one == two).count();
     let before = key.get(..same)?.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at.saturating_add(1));

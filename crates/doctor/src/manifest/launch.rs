@@ -55,6 +55,12 @@ impl Launch {
         }
     }
 
+    /// Whether deepspeed is told other nodes by a file, as far as its flags can be read.
+    pub(crate) fn has_hosts(&self) -> bool {
+        let called = self.called.as_ref();
+        called.is_some_and(|it| it.has("hostfile") || it.has("H") || it.is_open)
+    }
+
     /// Its flag for the number of nodes.
     pub(crate) fn nodes_flag(&self) -> String {
         self.grammar.flag(Role::Nodes).unwrap_or_else(|| "--nnodes".into())

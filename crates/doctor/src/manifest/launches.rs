@@ -138,7 +138,7 @@ fn of_call(read: &Read<'_>, at: usize) -> Option<Launch> {
             Some((host, port)) => {
                 (Some(host), port.or_else(|| read.told(Role::Port).filter(|_| !is_torchrun)))
             }
-            None if grammar.name == PROGRAM.name => return None,
+            None if grammar.is_any() => return None,
             None => (Some(told), None),
         },
         // With another backend torchrun reads the endpoint alone.
@@ -177,7 +177,7 @@ fn of_call(read: &Read<'_>, at: usize) -> Option<Launch> {
                 !matches!(word.parts().first(), Some(Part::Known(_))) && !is_python_file(&word.to_string())
             }
         };
-    let is_known = grammar.name != PROGRAM.name
+    let is_known = !grammar.is_any()
         || command.words.iter().any(|word| word.to_string().trim_start_matches('+').starts_with(HYDRA));
     let launch = Launch {
         node_rank: read.told(Role::Rank),
@@ -204,7 +204,7 @@ fn of_call(read: &Read<'_>, at: usize) -> Option<Launch> {
         }
         _ if !grammar.is_open => nodes.is_some() || called.program().iter().any(|it| is_python_file(it)),
         // Who has a number of nodes and no host meets nobody.
-        _ if grammar.name != PROGRAM.name && read.told(Role::Nodes).is_some() => true,
+        _ if !grammar.is_any() && read.told(Role::Nodes).is_some() => true,
         _ => nodes.is_some() && host.is_some(),
     };
     is_launch.then_some(Launch { backend, nodes, processes, host, port, ..launch })

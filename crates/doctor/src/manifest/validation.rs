@@ -10,6 +10,9 @@ use super::pods::Pods;
 use crate::{Check, Location};
 use rallypoint_node::makers::Maker;
 
+/// The probes of a container. The first two end it.
+pub(crate) const PROBES: [&str; 3] = ["startupProbe", "livenessProbe", "readinessProbe"];
+
 /// A field, what is wrong with it, and what helps.
 type Wrong = (String, String, &'static str);
 
@@ -202,7 +205,6 @@ fn of_spec(spec: &Value) -> [Option<Wrong>; 6] {
 }
 
 fn of_container(own: &Value, ends: bool, on_host: bool) -> [Option<Wrong>; 6] {
-    const PROBES: [&str; 3] = ["livenessProbe", "startupProbe", "readinessProbe"];
     let kinds = |it: &Value| {
         ["exec", "httpGet", "tcpSocket", "grpc"].into_iter().filter(|kind| is_set(it, kind)).count()
     };

@@ -85,6 +85,10 @@ impl Client {
     pub(crate) fn process(&self) -> Option<(IpAddr, u32)> {
         Some((self.peer.ip(), self.pid?))
     }
+
+    pub(crate) fn origin(&self) -> (IpAddr, Option<u32>) {
+        (self.peer.ip(), self.pid)
+    }
 }
 
 /// The host in `http://HOST:PORT`, if it is one: it becomes a link.
@@ -115,6 +119,10 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
+    pub(crate) fn origin(&self) -> (IpAddr, Option<u32>) {
+        (self.view.peer.ip(), self.view.pid)
+    }
+
     /// Whether it is the same wait. A client that waits in slices continues its wait.
     pub(crate) fn is_for(&self, other: &Self) -> bool {
         self.view.missing == other.view.missing && self.view.barrier_size == other.view.barrier_size
@@ -449,7 +457,7 @@ impl StoreWatch {
         /// Waits are told when they have lasted for longer than this.
         const AT_ONCE: Duration = Duration::from_millis(500);
         self.waited.retain(|_, last| now.since(*last) < Self::QUIET);
-        self.waited.extend(waits.values().map(|wait| ((wait.view.peer.ip(), wait.view.pid), now)));
+        self.waited.extend(waits.values().map(|wait| (wait.origin(), now)));
         self.polled.retain(|key, poll| {
             let is_promised = Poll::is_promised(key);
             poll.who.retain(|_, it| it.is_recent(is_promised, now));
@@ -495,7 +503,7 @@ impl StoreWatch {
 
     /// Whether the process of a client waited here until just now: it may go on at once.
     pub(crate) fn waited_just_now(&self, client: &Client, now: Timestamp) -> bool {
-        let process = (client.peer.ip(), client.pid);
+        let process = client.origin();
         self.waited.get(&process).is_some_and(|last| now.since(*last) < Self::QUIET)
     }
 

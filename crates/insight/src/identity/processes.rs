@@ -149,9 +149,8 @@ impl Graph<'_> {
         let is_alone = client.pid.is_some() && !Self::has_alike(client, run);
         let is_its_own = |wait: &&Waiting| {
             let other = self.store.clients.get(&wait.view.conn);
-            let is_of_process = || (wait.view.peer.ip(), wait.view.pid) == (client.peer.ip(), client.pid);
             let may_be = || other.is_none_or(|other| other.rank.is_none() || other.rank == client.rank);
-            wait.view.conn == conn || is_alone && is_of_process() && may_be()
+            wait.view.conn == conn || is_alone && wait.origin() == client.origin() && may_be()
         };
         let first = |wait: &&Waiting| (wait.since, wait.view.conn);
         let waits = self.store.waits.values().filter(is_its_own).min_by_key(first);
@@ -162,9 +161,8 @@ impl Graph<'_> {
     /// network: then it is not known whose another connection with them is.
     pub(crate) fn has_alike(client: &Client, run: Option<&TrackedRun>) -> bool {
         let Some(run) = run.filter(|_| client.pid.is_some()) else { return false };
-        let is_alike = |ip: IpAddr, pid, gone: Option<Timestamp>| {
-            gone.is_none() && (ip, pid) == (client.peer.ip(), client.pid)
-        };
+        let is_alike =
+            |ip: IpAddr, pid, gone: Option<Timestamp>| gone.is_none() && (ip, pid) == client.origin();
         let ranks = run.world.meetings.iter().flat_map(|meeting| meeting.ranks.values());
         let ranks = ranks.filter(|info| is_alike(info.peer.ip(), info.pid, info.gone));
         let is_node =
@@ -302,11 +300,11 @@ impl Graph<'_> {
         let asked = waits.iter().filter_map(|wait| address_of(wait.view.missing.first()?)?.sub_group);
         let groups: HashSet<&[u8]> = asked.collect();
         let waiting: HashSet<ConnId> = waits.iter().filter_map(|wait| self.member(wait)).collect();
-        let processes: HashSet<_> = waits.iter().map(|wait| (wait.view.peer.ip(), wait.view.pid)).collect();
+        let processes: HashSet<_> = waits.iter().map(|wait| wait.origin()).collect();
         let published = self.store.clients.iter().filter_map(|(&conn, client)| {
             client.published.as_ref().filter(|it| groups.contains(&*it.group))?;
             let conn = self.member_of(conn, client.process()).unwrap_or(conn);
-            let waits_itself = processes.contains(&(client.peer.ip(), client.pid));
+            let waits_itself = processes.contains(&client.origin());
             (!waits_itself && !waiting.contains(&conn)).then_some(conn)
         });
         published.collect()

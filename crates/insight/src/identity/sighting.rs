@@ -28,8 +28,7 @@ impl Graph<'_> {
     fn processes_of<'c>(&self, clients: impl IntoIterator<Item = &'c Client>) -> Names {
         let processes = clients.into_iter().map(|client| (client.label(), client));
         Names::of_some(processes.collect::<BTreeMap<_, _>>(), |(label, client)| {
-            let process = (client.peer.ip(), client.pid);
-            let waits = self.store.waits.values().filter(|it| (it.view.peer.ip(), it.view.pid) == process);
+            let waits = self.store.waits.values().filter(|it| it.origin() == client.origin());
             let key = waits.filter_map(|wait| wait.view.missing.first()).min();
             let waits = if_some(key, |key| format!(" (waits for `{}`)", ShownKey(key)));
             format!("{label}{}{waits}", Self::group_of(client))
@@ -111,7 +110,7 @@ impl Graph<'_> {
         if is_untold { Sighting { waits: None, ..seen } } else { seen }
     }
 
-    /// What a process does that has this connection.
+    /// What the process with this connection does.
     pub(crate) fn doing(&self, conn: ConnId, run: Option<&TrackedRun>) -> Sighting {
         let client = self.store.clients.get(&conn);
         if let Some(away) = self.away_from(client.map(|client| client.peer)) {
@@ -200,7 +199,7 @@ impl Graph<'_> {
         for wait in self.store.waits.values().filter(asks_for_it) {
             let client = self.store.clients.get(&wait.view.conn);
             count_themselves &= client.is_some_and(|client| client.has_counted_itself);
-            asking.insert((wait.view.peer.ip(), wait.view.pid));
+            asking.insert(wait.origin());
         }
         let may_be = |(conn, client): &(&ConnId, &Client)| {
             !client.is_member()
@@ -211,8 +210,7 @@ impl Graph<'_> {
                 && !(gone.is_some() && client.uses_group)
         };
         let others = self.store.clients.iter().filter(may_be).map(|(_, client)| client);
-        let (alike, others): (Vec<_>, Vec<_>) =
-            others.partition(|client| asking.contains(&(client.peer.ip(), client.pid)));
+        let (alike, others): (Vec<_>, Vec<_>) = others.partition(|client| asking.contains(&client.origin()));
         let candidates = self.processes_of(others);
         match gone {
             Some(gone) => gone.or_one_of(candidates),

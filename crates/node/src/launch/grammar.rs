@@ -395,6 +395,11 @@ impl Grammar {
         flags.next().map(|name| self.spelled(name)).or_else(variable)
     }
 
+    /// Whether it is no launcher that is known, but any program.
+    pub fn is_any(&self) -> bool {
+        self.name == PROGRAM.name
+    }
+
     /// Whether it is the launcher that this program calls.
     pub fn is(&self, program: &str) -> bool {
         self.called.contains(&program)

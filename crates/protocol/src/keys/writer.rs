@@ -6,6 +6,9 @@ use crate::ids::{RunId, ShownKey};
 /// What a key of a barrier of `torch.distributed` holds, for people.
 pub const BARRIER: &str = "a barrier";
 
+/// What the key of two ranks that send and receive holds, for people.
+pub const ID_OF_PAIR: &str = "the NCCL id to send and receive";
+
 /// Who must write a key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ExpectedWriter {
@@ -90,8 +93,8 @@ pub fn wanted(key: &[u8]) -> Wanted {
                     (None, root) => format!("root {root} of all ranks"),
                     (Some(name), 0) => match pair(name) {
                         Some((0, _)) => {
-                            let what = "the NCCL id to send and receive";
-                            return Wanted { writer: ExpectedWriter::NcclRankZero, what, ..none };
+                            let writer = ExpectedWriter::NcclRankZero;
+                            return Wanted { writer, what: ID_OF_PAIR, ..none };
                         }
                         Some((low, high)) => format!("rank {low}, to send and receive with rank {high}"),
                         None => format!("the first rank of {}", group_name(name)),

@@ -38,19 +38,19 @@ fn by_hand<'a>(call: &Call<'a>) -> impl Iterator<Item = (&'a str, &'a Launch)> {
 /// rank.
 fn of_scripts(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, .. } = call;
-    let literal = |told: &Option<Told>| told.as_ref().and_then(|told| told.text.literal().map(str::to_owned));
-    let rank = literal(&launch.node_rank)?;
+    let rank = literal(launch.node_rank.as_ref())?;
     // A set of scripts with all ranks is a job of its own.
     let all = || by_hand(call).map(|(_, other)| other).chain([*launch]);
     let is_complete = |one: &Launch| {
         let of_it = all().filter(|other| are_told_alike(one, other));
-        let ranks: BTreeSet<u64> = of_it.filter_map(|it| literal(&it.node_rank)?.parse().ok()).collect();
-        let nodes = literal(&one.nodes).and_then(|nodes| nodes.parse().ok());
+        let ranks: BTreeSet<u64> =
+            of_it.filter_map(|it| literal(it.node_rank.as_ref())?.parse().ok()).collect();
+        let nodes = literal(one.nodes.as_ref()).and_then(|nodes| nodes.parse().ok());
         nodes.is_some_and(|nodes: usize| nodes > 1 && ranks.len() >= nodes)
     };
     let differs = |(name, other): (&str, &Launch)| {
         let is_pair = other.tool() == launch.tool() && are_of_nodes(&pods.name, name);
-        let its_rank = literal(&other.node_rank).filter(|_| is_pair)?;
+        let its_rank = literal(other.node_rank.as_ref()).filter(|_| is_pair)?;
         let alike = ["the number of nodes", "the master's address", "the port"];
         let found = launch.told().filter(|(what, _)| alike.contains(what)).find_map(|(what, own)| {
             let theirs = other.told().find(|(it, _)| *it == what)?.1;
@@ -155,17 +155,19 @@ fn value(launch: &Launch, name: &str) -> Option<String> {
     launch.command.words.iter().find_map(given).or_else(own)
 }
 
+fn literal(told: Option<&Told>) -> Option<&str> {
+    told?.text.literal()
+}
+
 /// Whether two scripts start two nodes of one job.
 fn are_a_pair(one: &Launch, other: &Launch) -> bool {
-    let literal = |told: &Option<Told>| told.as_ref().and_then(|told| told.text.literal().map(str::to_owned));
-    let ranks = literal(&one.node_rank).zip(literal(&other.node_rank));
+    let ranks = literal(one.node_rank.as_ref()).zip(literal(other.node_rank.as_ref()));
     ranks.is_some_and(|(one, other)| one != other) && are_told_alike(one, other)
 }
 
 fn are_told_alike(one: &Launch, other: &Launch) -> bool {
-    let literal = |told: &Option<Told>| told.as_ref().and_then(|told| told.text.literal().map(str::to_owned));
     let is_equal = |get: fn(&Launch) -> &Option<Told>| {
-        literal(get(one)).is_some_and(|own| literal(get(other)) == Some(own))
+        literal(get(one).as_ref()).is_some_and(|own| literal(get(other).as_ref()) == Some(own))
     };
     one.tool() == other.tool()
         && is_equal(|it| &it.nodes)
@@ -179,7 +181,6 @@ fn takes_part(launch: &Launch) -> bool {
 
 /// What all nodes must have in common, as far as it is known.
 fn values(launch: &Launch) -> Vec<(&'static str, String)> {
-    let literal = |told: &Option<Told>| told.as_ref().and_then(|told| told.text.literal().map(str::to_owned));
     // Variables that are not seen here may say what no flag does.
     let is_all = !launch.command.open;
     let backend = match &launch.backend {
@@ -189,12 +190,12 @@ fn values(launch: &Launch) -> Vec<(&'static str, String)> {
         Backend::Rallypoint => None,
     };
     let port = launch.known_port().filter(|_| is_all || launch.port.is_some());
-    let run_id = literal(&launch.run_id).filter(|_| launch.backend != Backend::Static);
+    let run_id = literal(launch.run_id.as_ref()).filter(|_| launch.backend != Backend::Static);
     let all = [
         ("the backend", backend.filter(|_| is_all).map(str::to_owned)),
-        ("the number of nodes", literal(&launch.nodes).filter(|_| !is_all)),
+        ("the number of nodes", literal(launch.nodes.as_ref()).filter(|_| !is_all).map(str::to_owned)),
         ("the port", port.map(str::to_owned)),
-        ("the run's id", run_id),
+        ("the run's id", run_id.map(str::to_owned)),
     ];
     all.into_iter().filter_map(|(what, value)| Some((what, value?))).collect()
 }

@@ -29,8 +29,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     if starts == Starts::All && call.launch.tool() == Tool::DeepSpeed {
         // With hosts it reaches them by itself. `trains-alone` knows several of it.
         let called = call.launch.called.as_ref()?;
-        let knows_others =
-            ["hostfile", "H", "launcher"].iter().any(|flag| called.has(flag)) || called.is_open;
+        let knows_others = call.launch.has_hosts() || called.has("launcher");
         return Some(idle(call).filter(|_| !knows_others)?.at(call.at("command")));
     }
     if *by_rallypoint || *is_own || starts == Starts::One || are_nodes {

@@ -2,6 +2,7 @@
 //! come, or keeps its name from the others.
 
 use super::prelude::*;
+use crate::manifest::validation::PROBES;
 
 pub(super) const RULE: Rule = Rule {
     id: "probes",
@@ -14,8 +15,6 @@ pub(super) const RULE: Rule = Rule {
         found.chain(too_early(pods, container)).collect()
     }),
 };
-
-const PROBES: [&str; 3] = ["startupProbe", "livenessProbe", "readinessProbe"];
 
 /// The seconds in which models are hardly ever loaded, and nodes there.
 const SOON: u64 = 90;

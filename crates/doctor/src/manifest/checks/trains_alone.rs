@@ -58,13 +58,11 @@ fn of_deepspeed(call: &Call<'_>) -> Option<Check> {
     });
     let by_task = pods.step.size.tasks.filter(|_| pods.step.by.is_some());
     let started = if pods.are_tasks() { by_task } else { call.total().filter(|_| is_meant) }?;
-    let has_flag = |called: &Called| called.has("hostfile") || called.has("H") || called.is_open;
-    let has_hosts = launch.called.as_ref().is_some_and(has_flag);
     let is_told = pods.maker == Maker::TrainJob
         || has_host_file
         || pods.has(When::Elastic)
         || launch.starts() == Starts::Node
-        || launch.node_rank.is_some() && has_hosts
+        || launch.node_rank.is_some() && launch.has_hosts()
         || !pods.are_tasks() && launch.command.words.iter().any(knows_others);
     if launch.tool() != Tool::DeepSpeed || is_told || started < 2 {
         return None;

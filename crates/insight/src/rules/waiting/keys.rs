@@ -268,17 +268,15 @@ impl Graph<'_> {
         which: impl Fn(&Client) -> bool,
     ) -> (Names, Names) {
         let clients = &self.store.clients;
-        let process = |client: &Client| (client.peer.ip(), client.pid);
-        let of_wait = |wait: &Waiting| (wait.view.peer.ip(), wait.view.pid);
-        let published = published.into_iter().filter_map(|conn| clients.get(conn).map(process));
-        let there: HashSet<_> = waits.map(of_wait).chain(published).collect();
-        let is_other = |it: &Client| !there.contains(&process(it));
+        let published = published.into_iter().filter_map(|conn| clients.get(conn).map(Client::origin));
+        let there: HashSet<_> = waits.map(Waiting::origin).chain(published).collect();
+        let is_other = |it: &Client| !there.contains(&it.origin());
         let others = self.everybody().iter().filter(|(conn, (_, known))| {
             clients.get(conn).is_some_and(is_other) && clients.get(known).is_some_and(&which)
         });
-        let waiting: HashSet<_> = self.store.waits.values().chain(self.asked()).map(of_wait).collect();
+        let busy: HashSet<_> = self.store.waits.values().chain(self.asked()).map(Waiting::origin).collect();
         // Who waits for nothing comes first: it is rather the cause.
-        let waits = |conn| clients.get(conn).is_some_and(|it| waiting.contains(&process(it)));
+        let waits = |conn| clients.get(conn).is_some_and(|it| busy.contains(&it.origin()));
         let others = others.map(|(_, (who, known))| ((waits(known), who), *known));
         let others: BTreeMap<(bool, &String), ConnId> = others.collect();
         let ended = self.passed_since(since).map(|Passed { closed, .. }| {

@@ -6,7 +6,7 @@ use crate::identity::sighting::Found;
 use crate::reason::{But, Names, Presence, Sighting};
 use crate::rules::ends::at_exit;
 use rallypoint_protocol::ids::ConnId;
-use rallypoint_protocol::keys::{BARRIER, ExpectedWriter, Wanted, lower_of_pair, wanted};
+use rallypoint_protocol::keys::{BARRIER, ExpectedWriter, ID_OF_PAIR, Wanted, lower_of_pair, wanted};
 use rallypoint_store::Counted;
 
 /// One wait, followed to its root.
@@ -115,17 +115,16 @@ impl Graph<'_> {
             let root = |asked, seen: Sighting| Root::At { asked, seen: Box::new(seen) };
             // A process for which others wait: it waits for nothing, for what any may write, or at a barrier.
             let has_writer = |it: &Wanted| it.writer != ExpectedWriter::Unknown && it.what != BARRIER;
-            let goes_on = |key: &[u8]| asked.is_none() || has_writer(&wanted(key));
-            let Some(key) = missing.filter(|key| goes_on(key)) else {
+            let next = missing.map(|key| (key, wanted(key)));
+            let Some((key, mut next)) = next.filter(|(_, it)| asked.is_none() || has_writer(it)) else {
                 let seen = if asked.is_some() { self.doing(at, run) } else { Presence::Unknown.into() };
                 return root(asked.unwrap_or_else(|| wanted(b"")), seen);
             };
-            let mut next = wanted(key);
             let is_known =
                 |run: &TrackedRun, rank| run.world.holder(self.meeting(start, run), rank).is_some();
             let low = lower_of_pair(key).filter(|low| run.is_some_and(|run| is_known(run, *low)));
             if let Some(low) = low {
-                (next.writer, next.what) = (ExpectedWriter::Rank(low), "the NCCL id to send and receive");
+                (next.writer, next.what) = (ExpectedWriter::Rank(low), ID_OF_PAIR);
             }
             if let Some(from) = path.iter().position(|&member| member == at) {
                 return self.cycle(&path[from..], run);
