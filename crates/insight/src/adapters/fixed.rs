@@ -204,9 +204,9 @@ impl TrackedRun {
         };
         // Who claimed a rank before all had met went on with those.
         let had_begun = |node: &TrackedNode| {
-            let is_before = |completed| node.joined <= completed;
-            node.membership == Membership::Earlier
-                || node.is_rival() && round.completed.is_some_and(is_before)
+            let is_beside = node.membership == Membership::Redundant;
+            let had_met = !is_beside && round.completed.is_some_and(|completed| node.joined <= completed);
+            node.membership == Membership::Earlier || had_met
         };
         let stays = |node: &TrackedNode| {
             matches!(node.id, NodeId::Rank(_)) && !had_begun(node) && node.gone.is_none() && !node.finished
