@@ -109,7 +109,6 @@ impl Jobs {
             counted: OnceCell::new(),
             published: OnceCell::new(),
             everybody: OnceCell::new(),
-            asked: OnceCell::new(),
             idle: RefCell::default(),
         })
     }

@@ -228,6 +228,11 @@ pub fn published_by(key: &[u8]) -> Option<&[u8]> {
     publisher(key.strip_prefix(b"/")?.strip_prefix(NIXL)?)
 }
 
+/// What another process is to publish about itself, or the leader of others is to write.
+pub fn is_promised(key: &[u8]) -> bool {
+    published_by(key).is_some() || ends_with_its_agents(key)
+}
+
 /// The debug servers of ranks (`torch.distributed.debug`). Its writer closes the connection at once.
 const DEBUG: &[u8] = b"debug_server/rank";
 

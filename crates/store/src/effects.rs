@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::deleted::KeyPast;
 use rallypoint_protocol::Reply;
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 
@@ -37,23 +36,6 @@ pub trait Effects {
     /// A fact about a job: a client came, or a connection used a key of PyTorch in a way that shows the job's
     /// progress. At most one for each write, none for reads.
     fn observe(&mut self, _: Observed) {}
-}
-
-/// What a client finds that asks for a key again and again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Polled {
-    /// The key is not there.
-    Absent,
-    /// It looks whether the key is there, and it is.
-    There,
-    /// It reads this number.
-    Is(i64),
-    /// It reads the same value, which is no number and has this fingerprint.
-    Same(u64),
-    /// Its compare-set is refused: another has set the key, such as a lock.
-    Held,
-    /// It adds to the key and takes that back, as others have added to it, too.
-    Shared,
 }
 
 /// A fact about a job or its clients, for `insight`. Only the use of keys that
@@ -87,7 +69,7 @@ pub enum Observed {
         /// Why.
         cause: DropCause,
     },
-    /// A client cancelled its wait, as it does after a time-out.
+    /// A client cancelled its wait, as it does after a time-out; for a key that is of no job, once a second.
     GaveUp {
         /// The connection.
         conn: ConnId,
@@ -104,27 +86,6 @@ pub enum Observed {
         key: Box<[u8]>,
         /// The value of a debug server's key; of others it is not for us to know.
         address: Option<Bytes>,
-    },
-    /// A client asks for a key again and again. This comes once a second; of a key that is not there, or of
-    /// one that it has waited for in vain, also for the first time.
-    Polls {
-        /// The connection.
-        conn: ConnId,
-        /// The key.
-        key: Box<[u8]>,
-        /// What it finds.
-        found: Polled,
-        /// How long it had waited for it. Zero if it has only looked.
-        waited: Duration,
-        /// Whether it was there before.
-        past: KeyPast,
-    },
-    /// A client that asked for a key again and again found it, or, if that was there, reads or sets another.
-    PollEnds {
-        /// The connection.
-        conn: ConnId,
-        /// The key that it looked for. `None` for those that were there.
-        key: Option<Box<[u8]>>,
     },
     /// A client said its process id.
     Came {

@@ -52,10 +52,11 @@ use counting::Counting;
 use deleted::Deleted;
 pub use deleted::KeyPast;
 use drops::Sweep;
-pub use effects::{Cleanup, DropCause, Effects, Observed, Polled};
+pub use effects::{Cleanup, DropCause, Effects, Observed};
 use keyspace::{KeySpace, Looked};
 use number::{decimal, parse_counter};
 use polls::Asks;
+pub use polls::Polled;
 use rallypoint_protocol::ids::{ConnId, Timestamp};
 use rallypoint_protocol::{List, PROBE, Reply, Request};
 use rows::Kept;
@@ -140,6 +141,8 @@ pub struct Store {
     ended: VecDeque<Ended>,
     /// Connections that have polled `init/` and may still wait for more workers.
     counting: Vec<ConnId>,
+    /// Connections that ask for keys again and again.
+    asking: Vec<ConnId>,
     /// Set where a journal is kept.
     kept: Option<Kept>,
     /// Steps of a search that are taken at once.
@@ -168,6 +171,7 @@ impl Store {
             unfinished_bytes: 0,
             ended: VecDeque::new(),
             counting: Vec::new(),
+            asking: Vec::new(),
             kept: None,
             #[cfg(test)]
             search_at_once: usize::MAX,
@@ -291,7 +295,7 @@ impl Store {
                 match ready {
                     _ if !fx.observes() => {}
                     true => self.looks_well(conn, id, keys, fx),
-                    false => self.looks_in_vain(conn, keys, fx),
+                    false => self.looks_in_vain(conn, keys),
                 }
                 fx.reply(Reply::Ready(ready));
             }
@@ -303,7 +307,7 @@ impl Store {
                 }
                 self.end_wait(conn);
                 if fx.observes() {
-                    self.finds(conn, keys.iter(), fx);
+                    self.finds(conn, keys.iter());
                 }
                 fx.reply(Reply::StopWaiting);
             }

@@ -1,15 +1,42 @@
 //! Clients that ask for one key again and again: they wait, although each of their requests is answered at
-//! once. Barriers are made like that which count arrivals, and whatever does not want to block.
+//! once. Barriers are made like that which count arrivals, and whatever does not want to block. They are shown
+//! as the waits that they are.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use super::effects::{Effects, Observed, Polled};
+use super::effects::Effects;
 use super::number::parse_counter;
 use super::slot::SlotId;
-use super::{List, Store};
+use super::view::WaitedKey;
+use super::{List, Store, WaitView};
 use rallypoint_protocol::ids::{ConnId, Timestamp};
-use rallypoint_protocol::keys::{is_asked_for, is_of_program};
+use rallypoint_protocol::keys::{is_asked_for, is_of_program, is_promised};
+
+/// What a client finds that asks for a key again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Polled {
+    /// The key is not there.
+    Absent,
+    /// The key is not there, and the client waits for it each time, until a time-out.
+    AbsentAgain,
+    /// It looks whether the key is there, and it is.
+    There,
+    /// It reads this number.
+    Is(i64),
+    /// It reads the same value, which is no number and has this fingerprint.
+    Same(u64),
+    /// Its compare-set is refused: another has set the key, such as a lock.
+    Held,
+    /// It adds to the key and takes that back, as others have added to it, too.
+    Shared,
+}
+
+impl Polled {
+    const fn is_absent(self) -> bool {
+        matches!(self, Self::Absent | Self::AbsentAgain)
+    }
+}
 
 /// What a connection asks for.
 #[derive(Debug, Default)]
@@ -20,39 +47,70 @@ pub(super) struct Asks {
     times: u8,
     /// It has added to that, and not taken anything back since.
     has_added: bool,
-    /// When it was last told to ask for one key again and again…
-    told: Option<Timestamp>,
-    /// …and what it found then, until it was told that this has ended.
-    open: Option<Polled>,
+    /// When it was last noted that it asks for a key again and again…
+    noted: Option<Timestamp>,
+    /// …and for which it does.
+    open: Vec<Asked>,
+    /// It is among those that [`Store::asking`] looks at.
+    is_listed: bool,
+}
+
+/// A key that a connection asks for.
+#[derive(Debug)]
+struct Asked {
+    key: WaitedKey,
+    found: Polled,
+    /// The first and the last time that it was seen to find that.
+    since: Timestamp,
+    last: Timestamp,
+    /// How long it had waited at the first time.
+    waited: Duration,
+}
+
+impl Asked {
+    /// Whether it still asks for it. Who waits for what is promised pauses for longer.
+    fn is_recent(&self, now: Timestamp) -> bool {
+        now.since(self.last) < Duration::from_millis(if is_promised(&self.key) { 10_000 } else { 2500 })
+    }
+
+    /// It has not asked only once.
+    fn lasts(&self) -> bool {
+        is_promised(&self.key) || self.last.since(self.since) >= Duration::from_secs(1)
+    }
 }
 
 impl Asks {
-    /// A poll is told so often.
+    /// A poll is noted so often.
     const EVERY: Duration = Duration::from_secs(1);
     /// Who has read a key less often may only have looked.
     const OFTEN: u8 = 3;
+    /// Keys that one connection asks for.
+    const MOST: usize = 4;
 
     /// It asks for what this slot holds from now on.
     fn turn_to(&mut self, slot: Option<SlotId>) {
         (self.read, self.times, self.has_added) = (slot, 0, false);
     }
 
-    fn is_due(&self, now: Timestamp) -> bool {
-        self.told.is_none_or(|last| now.since(last) >= Self::EVERY)
+    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+        self.noted.is_none_or(|last| now.since(last) >= Self::EVERY)
     }
 }
 
 impl Store {
-    /// A client has read what the slot `id` holds, and is told when it does so again and again.
+    /// Further connections that ask for keys again and again are not shown.
+    const MOST_ASKING: usize = 4096;
+
+    /// A client has read what the slot `id` holds, and is shown when it does so again and again.
     #[inline]
     pub(super) fn reads(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
         if self.comes_again(conn, id, fx) {
-            self.reads_again(conn, id, fx);
+            self.reads_again(conn, id);
         }
     }
 
     #[cold]
-    fn reads_again(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
+    fn reads_again(&mut self, conn: ConnId, id: SlotId) {
         /// The beginning and the length tell a longer value from others.
         const READ: usize = 256;
         let slot = self.keys.slot(id);
@@ -66,7 +124,7 @@ impl Store {
             }
             _ => return,
         };
-        self.polls(conn, key.into(), found, Duration::ZERO, fx);
+        self.polls(conn, key.into(), found, Duration::ZERO);
     }
 
     /// A client has added `delta` to a number that is `sum` now. Who takes back what it added, again and
@@ -86,7 +144,7 @@ impl Store {
         }
         let had_added = std::mem::replace(&mut session.asks.has_added, delta > 0);
         if is_other || delta == sum {
-            self.polls_no_more(conn, fx);
+            self.polls_no_more(conn);
         } else if had_added && delta < 0 && sum > 0 {
             self.is_refused(conn, id, Polled::Shared, fx);
         }
@@ -97,11 +155,11 @@ impl Store {
     pub(super) fn is_refused(&mut self, conn: ConnId, id: SlotId, found: Polled, fx: &mut impl Effects) {
         if is_asked_for(self.keys.slot(id).key()) && self.comes_again(conn, id, fx) {
             let key = self.keys.slot(id).key().into();
-            self.polls(conn, key, found, Duration::ZERO, fx);
+            self.polls(conn, key, found, Duration::ZERO);
         }
     }
 
-    /// Whether it is to be told that a client comes to the slot `id` again and again.
+    /// Whether it is to be noted that a client comes to the slot `id` again and again.
     #[inline]
     fn comes_again(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) -> bool {
         if !fx.observes() {
@@ -110,75 +168,66 @@ impl Store {
         let Some(session) = self.session_mut(conn) else { return false };
         if session.asks.read != Some(id) {
             session.asks.turn_to(Some(id));
-            self.polls_no_more(conn, fx);
+            self.polls_no_more(conn);
             return false;
         }
         session.asks.times = session.asks.times.saturating_add(1);
         let is_due = session.asks.times >= Asks::OFTEN && session.asks.is_due(session.heard);
         if is_due {
-            // Whether it is one to be told of is looked at so often, too.
-            session.asks.told = Some(session.heard);
+            // Whether it is one to be shown is looked at so often, too.
+            session.asks.noted = Some(session.heard);
         }
         is_due
     }
 
     /// A client found what it had asked for in vain again and again: these keys are there.
     #[inline]
-    pub(super) fn finds<'k>(
-        &mut self,
-        conn: ConnId,
-        keys: impl Iterator<Item = &'k [u8]>,
-        fx: &mut impl Effects,
-    ) {
-        let in_vain = |open: &mut Polled| *open == Polled::Absent;
-        if self.session_mut(conn).is_some_and(|session| session.asks.open.take_if(in_vain).is_some()) {
-            keys.for_each(|key| fx.observe(Observed::PollEnds { conn, key: Some(key.into()) }));
-        }
+    pub(super) fn finds<'k>(&mut self, conn: ConnId, mut keys: impl Iterator<Item = &'k [u8]>) {
+        let Some(session) = self.session_mut(conn).filter(|session| !session.asks.open.is_empty()) else {
+            return;
+        };
+        session.asks.open.retain(|it| !it.found.is_absent() || !keys.any(|key| *it.key == *key));
     }
 
     /// As [`Self::finds`], of a client that waited for the key of the slot `id`.
-    pub(super) fn finds_slot(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
-        if self.session(conn).is_some_and(|session| session.asks.open.is_some()) {
-            let key: Box<[u8]> = self.keys.slot(id).key().into();
-            self.finds(conn, std::iter::once(&*key), fx);
+    pub(super) fn finds_slot(&mut self, conn: ConnId, id: SlotId) {
+        if self.session(conn).is_some_and(|session| !session.asks.open.is_empty()) {
+            let key: WaitedKey = self.keys.slot(id).key().into();
+            self.finds(conn, std::iter::once(&*key));
         }
     }
 
-    /// A client does something else than what it did again and again.
+    /// A client does something else than what it did again and again with a key that is there.
     #[inline]
-    pub(super) fn polls_no_more(&mut self, conn: ConnId, fx: &mut impl Effects) {
-        if self.session_mut(conn).is_some_and(|session| session.asks.open.take().is_some()) {
-            fx.observe(Observed::PollEnds { conn, key: None });
+    pub(super) fn polls_no_more(&mut self, conn: ConnId) {
+        if let Some(session) = self.session_mut(conn) {
+            session.asks.open.retain(|it| it.found.is_absent());
         }
     }
 
     /// A client has looked for a key that is not there.
     #[cold]
-    pub(super) fn looks_in_vain(&mut self, conn: ConnId, keys: List<'_>, fx: &mut impl Effects) {
+    pub(super) fn looks_in_vain(&mut self, conn: ConnId, keys: List<'_>) {
         if let Some(session) = self.session_mut(conn)
-            && session.asks.open == Some(Polled::There)
+            && session.asks.open.iter().any(|it| it.found == Polled::There)
         {
             session.asks.read = None;
-            self.polls_no_more(conn, fx);
+            self.polls_no_more(conn);
         }
         if self.session(conn).is_some_and(|session| session.asks.is_due(session.heard))
             && let Some(key) = keys.iter().find(|key| is_asked_for(key) && !self.is_present(key))
         {
-            self.polls(conn, key.into(), Polled::Absent, Duration::ZERO, fx);
+            self.polls(conn, key.into(), Polled::Absent, Duration::ZERO);
         }
     }
 
-    /// A client has waited for a key that is not there, and has given up.
+    /// A client has waited for so long for a key that is not there, and has given up. It may try again.
     #[cold]
-    pub(super) fn waits_in_vain(
-        &mut self,
-        conn: ConnId,
-        key: Box<[u8]>,
-        waited: Duration,
-        fx: &mut impl Effects,
-    ) {
-        if self.session(conn).is_some_and(|session| session.asks.is_due(session.heard)) {
-            self.polls(conn, key, Polled::Absent, waited, fx);
+    pub(super) fn waits_in_vain(&mut self, conn: ConnId, key: WaitedKey, waited: Duration) {
+        const NO_LOOK: Duration = Duration::from_millis(500);
+        if is_asked_for(&key) {
+            let found = if waited < NO_LOOK { Polled::Absent } else { Polled::AbsentAgain };
+            self.polls(conn, key, found, waited);
         }
     }
 
@@ -195,26 +244,72 @@ impl Store {
         let Some(session) = self.session_mut(conn) else { return };
         if let (Some(id), Some(key)) = (id.filter(|id| session.asks.read == Some(*id)), keys.iter().next()) {
             if self.comes_again(conn, id, fx) && is_of_program(key) {
-                self.polls(conn, key.into(), Polled::There, Duration::ZERO, fx);
+                self.polls(conn, key.into(), Polled::There, Duration::ZERO);
             }
             return;
         }
         session.asks.turn_to(id);
-        self.finds(conn, keys.iter(), fx);
-        self.polls_no_more(conn, fx);
+        self.finds(conn, keys.iter());
+        self.polls_no_more(conn);
     }
 
-    fn polls(
-        &mut self,
-        conn: ConnId,
-        key: Box<[u8]>,
-        found: Polled,
-        waited: Duration,
-        fx: &mut impl Effects,
-    ) {
-        let past = self.deleted.past_of(&key);
+    fn polls(&mut self, conn: ConnId, key: WaitedKey, found: Polled, waited: Duration) {
+        let has_room = self.asking.len() < Self::MOST_ASKING;
         let Some(session) = self.session_mut(conn).filter(|session| !session.is_probe) else { return };
-        (session.asks.told, session.asks.open) = (Some(session.heard), Some(found));
-        fx.observe(Observed::Polls { conn, key, found, waited, past });
+        let (now, asks) = (session.heard, &mut session.asks);
+        asks.noted = Some(now);
+        asks.open.retain(|it| it.is_recent(now) && (it.key != key || it.found == found));
+        if let Some(it) = asks.open.iter_mut().find(|it| it.key == key) {
+            it.last = now;
+        } else if asks.open.len() < Asks::MOST {
+            asks.open.push(Asked { key, found, since: now, last: now, waited });
+        }
+        if has_room && !std::mem::replace(&mut asks.is_listed, true) {
+            self.asking.push(conn);
+        }
+    }
+
+    /// The connections that ask for keys again and again, shown as waits for them.
+    pub fn asking(&mut self, now: Timestamp) -> Vec<WaitView> {
+        let mut waits = Vec::new();
+        let mut conns = std::mem::take(&mut self.asking);
+        conns.retain(|&conn| {
+            // It may wait for one at this moment.
+            let registrations = self.registrations_of(conn).iter().take(Asks::MOST);
+            let blocked: Vec<WaitedKey> = registrations
+                .map(|&id| self.keys.slot(self.registrations.get(id).slot).key().into())
+                .collect();
+            let Some(session) = self.session_mut(conn) else { return false };
+            for it in &mut session.asks.open {
+                it.last = if blocked.contains(&it.key) { now } else { it.last };
+            }
+            session.asks.open.retain(|it| it.is_recent(now));
+            session.asks.is_listed = !session.asks.open.is_empty();
+            let Some(session) = self.session(conn).filter(|session| session.asks.is_listed) else {
+                return false;
+            };
+            let lasting = session.asks.open.iter().filter(|it| it.lasts() && self.is_so(it));
+            waits.extend(lasting.map(|it| {
+                let waited = now.since(it.since).saturating_add(it.waited);
+                let polled = Some(it.found);
+                WaitView { polled, ..WaitView::new(conn, session.peer, session.pid, waited, it.key.clone()) }
+            }));
+            true
+        });
+        self.asking = conns;
+        waits
+    }
+
+    /// Whether the next one would find the same.
+    fn is_so(&self, asked: &Asked) -> bool {
+        let slot = self.keys.find(&asked.key).map(|id| self.keys.slot(id)).filter(|slot| slot.is_present());
+        match asked.found {
+            Polled::Absent | Polled::AbsentAgain => slot.is_none(),
+            Polled::Is(number) => {
+                let value = slot.and_then(|slot| slot.value());
+                value.and_then(|value| parse_counter(value)) == Some(number)
+            }
+            _ => slot.is_some(),
+        }
     }
 }

@@ -68,7 +68,7 @@ impl Store {
         if let Some(session) = self.session_mut(conn) {
             session.offered = Some(id);
         }
-        self.finds_slot(conn, id, fx);
+        self.finds_slot(conn, id);
         fx.wake(conn, since);
     }
 

@@ -116,7 +116,7 @@ impl Store {
         fx.reply(Reply::Value(&value));
         self.start_new_barrier_life(id);
         self.write(conn, id, value, fx);
-        self.polls_no_more(conn, fx);
+        self.polls_no_more(conn);
         Ok(Progress::Done)
     }
 

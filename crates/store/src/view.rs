@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::counting::Counted;
 use super::deleted::KeyPast;
+use super::polls::Polled;
 use super::similar::{Similar, is_told};
 use super::waiters::WaitOn;
 use super::{Session, Store};
@@ -52,6 +53,8 @@ pub struct WaitView {
     pub arrived: Option<u32>,
     /// What the host of a job has read. See [`Store::counting`].
     pub counted: Option<Counted>,
+    /// What a client finds that does not block. See [`Store::asking`].
+    pub polled: Option<Polled>,
 }
 
 /// The bytes of an awaited key.
@@ -61,8 +64,8 @@ impl WaitView {
     /// A wait for one key, with no more than that.
     pub fn new(conn: ConnId, peer: SocketAddr, pid: Option<u32>, waited: Duration, key: WaitedKey) -> Self {
         let (barrier_size, keys, missing, past) = (None, 1, vec![key], KeyPast::NotKnown);
-        let (similar, arrived, counted) = (None, None, None);
-        Self { conn, peer, pid, waited, barrier_size, keys, missing, similar, past, arrived, counted }
+        let (similar, arrived, counted, polled) = (None, None, None, None);
+        Self { conn, peer, pid, waited, barrier_size, keys, missing, similar, past, arrived, counted, polled }
     }
 }
 
@@ -110,7 +113,7 @@ impl Store {
     }
 
     /// Up to `most` waits that have lasted for `at_least`, in no order, each with up to `keys_each` of its
-    /// missing keys; and the waits of [`Self::counting`], however long they have lasted. Also returns how
+    /// missing keys; and the waits of [`Self::counting`] and [`Self::asking`]. Also returns how
     /// many such waits there are. Leaves out clients that only look ([`rallypoint_protocol::PROBE`]). It
     /// walks over all connections, without sorting.
     pub fn long_waits(
@@ -121,19 +124,20 @@ impl Store {
         keys_each: usize,
     ) -> (Vec<WaitView>, usize) {
         let mut shown = self.counting(now);
-        if self.waiting == 0 {
-            let total = shown.len();
-            return (shown, total);
+        shown.append(&mut self.asking(now));
+        let mut others = 0;
+        if self.waiting > 0 {
+            let mut looks = Self::MOST_LOOKS;
+            let mut long = self
+                .waits_since()
+                .filter(|&(session, since)| session.counting.is_some() || now.since(since) >= at_least)
+                .filter(|(session, _)| !session.is_probe);
+            let views = long.by_ref().take(most);
+            shown.extend(views.filter_map(|(session, _)| self.view(session, now, keys_each, &mut looks)));
+            others = long.count();
         }
-        let mut looks = Self::MOST_LOOKS;
-        let mut long = self
-            .waits_since()
-            .filter(|&(session, since)| session.counting.is_some() || now.since(since) >= at_least)
-            .filter(|(session, _)| !session.is_probe);
-        let views = long.by_ref().take(most);
-        shown.extend(views.filter_map(|(session, _)| self.view(session, now, keys_each, &mut looks)));
         self.add_similar(&mut shown);
-        let total = shown.len().saturating_add(long.count());
+        let total = shown.len().saturating_add(others);
         (shown, total)
     }
 
@@ -144,11 +148,13 @@ impl Store {
         let mut known: HashMap<WaitedKey, (Option<Similar>, KeyPast)> = HashMap::new();
         for wait in waits.iter_mut().filter(|wait| wait.barrier_size.is_none() && wait.counted.is_none()) {
             let Some(key) = wait.missing.first() else { continue };
-            if is_told(key) {
-                let known = known.entry(key.clone());
-                (wait.similar, wait.past) = known
-                    .or_insert_with(|| (self.similar_to(key, &mut looks), self.deleted.past_of(key)))
-                    .clone();
+            let is_of_program = is_told(key);
+            if is_of_program || wait.polled.is_some() {
+                let known = known.entry(key.clone()).or_insert_with(|| {
+                    let similar = if is_of_program { self.similar_to(key, &mut looks) } else { None };
+                    (similar, self.deleted.past_of(key))
+                });
+                (wait.similar, wait.past) = known.clone();
                 let barrier = key.strip_suffix(b"last_member");
                 wait.arrived = barrier.and_then(|barrier| self.count(&[barrier, b"num_members"].concat()));
             }
@@ -202,6 +208,7 @@ impl Store {
             past: KeyPast::default(),
             arrived: None,
             counted: is_count.then_some(Counted { clients: 0, unchanged: waited, ago: Duration::ZERO }),
+            polled: None,
         })
     }
 

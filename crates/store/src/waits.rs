@@ -72,7 +72,7 @@ impl Store {
                 }
             }
             self.end_wait(conn);
-            self.finds_slot(conn, id, fx);
+            self.finds_slot(conn, id);
         }
         self.to_wake = to_wake;
     }
@@ -157,8 +157,7 @@ impl Store {
         self.ended.iter().any(|ended| ended.conn == conn)
     }
 
-    /// A client gives up. On a key that is of no job it may try again: it is told as one that polls. In a
-    /// huge wait a missing key may not be found.
+    /// A client gives up, and may try again. In a huge wait a missing key may not be found.
     pub(super) fn gives_up(&mut self, conn: ConnId, now: Timestamp, fx: &mut impl Effects) {
         let wait = self.session(conn).and_then(|session| session.wait.as_ref());
         let Some(wait) = wait.filter(|wait| !matches!(wait.on, WaitOn::Barrier { .. })) else { return };
@@ -167,11 +166,11 @@ impl Store {
         let mut slots = some.map(|&id| self.keys.slot(self.registrations.get(id).slot));
         let is_told = |slot: &&Slot| slot.record.is_some() || is_asked_for(slot.key());
         let Some(slot) = slots.find(|slot| !slot.is_present() && is_told(slot)) else { return };
-        let (key, is_of_job) = (slot.key().into(), slot.record.is_some());
-        if is_of_job {
+        let (key, is_of_job): (Box<[u8]>, bool) = (slot.key().into(), slot.record.is_some());
+        let is_due = self.session(conn).is_some_and(|session| session.asks.is_due(session.heard));
+        if is_of_job || is_due {
+            self.waits_in_vain(conn, key.clone(), waited);
             fx.observe(Observed::GaveUp { conn, key, waited });
-        } else {
-            self.waits_in_vain(conn, key, waited, fx);
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::facts::{Claim, Clash, Client, GivenUp, Poll, Published, RankInfo, RunKey, TrackedRun, Waiting};
+use crate::facts::{Claim, Clash, Client, GivenUp, Published, RankInfo, RunKey, TrackedRun, Waiting};
 use crate::jobs::{Fold, Jobs};
 use crate::reason::Evidence;
 use crate::rules::waiting::given_up;
@@ -15,9 +15,9 @@ use rallypoint_protocol::addresses::{read_gloo, read_nccl_id};
 use rallypoint_protocol::ids::{ConnId, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{
     Address, AddressKind, ExpectedWriter, KeyPattern, Leftover, RendezvousPart, Role, classify,
-    debug_server_of, is_asked_for, own_member, wanted,
+    debug_server_of, own_member, wanted,
 };
-use rallypoint_store::{DropCause, KeyPast, Observed, Polled, WaitView};
+use rallypoint_store::{DropCause, Observed, WaitView};
 
 const MOST_CLIENTS: usize = 300_000;
 /// A relay may tell what happened within this time in another order.
@@ -36,27 +36,18 @@ impl Fold<'_> {
                 }
             }
             Observed::Wrote { conn, key, value } => {
-                if Poll::is_promised(&key) {
-                    self.jobs.store(self.port).polled.remove(&key);
-                }
                 self.wrote(conn, &key, &value);
             }
             Observed::Published { conn, key, address } => {
                 self.jobs.store(self.port).publishes(conn, &key, address.as_deref());
             }
-            Observed::Polls { conn, key, waited, .. } if !waited.is_zero() && self.is_of_own_group(&key) => {
-                self.gave_up(conn, key, waited);
-            }
-            Observed::Polls { conn, key, found, waited, past } => {
-                self.jobs.store(self.port).polls(conn, key, found, (waited, past), self.at);
-            }
-            // It has found the key; without one, it asks no more for what was there.
-            Observed::PollEnds { conn, key } => self.jobs.store(self.port).polled.retain(|polled, poll| {
-                !key.as_ref().map_or(poll.found != Polled::Absent, |key| key == polled)
-                    || poll.is_left_by(conn)
-            }),
             Observed::Dropped { key, cause } => self.dropped(&key, cause),
-            Observed::GaveUp { conn, key, waited } => self.gave_up(conn, key, waited),
+            // Who has given up on a key of no job may try again.
+            Observed::GaveUp { conn, key, waited } => {
+                if classify(&key).is_some() || self.is_of_own_group(&key) {
+                    self.gave_up(conn, key, waited);
+                }
+            }
             Observed::Gone { conn, used_own_keys } => self.gone(conn, used_own_keys),
             Observed::CutOff { conn, .. } => {
                 self.client(conn).into_iter().for_each(|client| client.is_cut_off = true);
@@ -103,10 +94,13 @@ impl Fold<'_> {
         let shown = self.at;
         let waiting = |view: WaitView| {
             let since = Timestamp(shown.0.saturating_sub(view.waited));
-            (view.conn, Waiting { since, view, shown, is_over: false })
+            Waiting { since, view, shown, is_over: false }
         };
-        let told = waits.into_iter().map(waiting).collect();
+        let (asked, told): (Vec<_>, Vec<_>) =
+            waits.into_iter().map(waiting).partition(|wait| wait.view.polled.is_some());
+        let told = told.into_iter().map(|wait| (wait.view.conn, wait)).collect();
         let store = self.jobs.store(self.port);
+        store.asked = asked;
         store.heard = heard.iter().copied().collect();
         let before = store.take_waits(told, self.at);
         self.see_exits();
@@ -397,10 +391,6 @@ impl Fold<'_> {
         if let Some(wait) = self.jobs.store(self.port).waits.get_mut(&conn) {
             wait.is_over = true;
         }
-        if is_asked_for(&key) {
-            let past = KeyPast::NotKnown;
-            self.jobs.store(self.port).polls(conn, key.clone(), Polled::Absent, (waited, past), self.at);
-        }
         let topic = (run, key);
         if self.jobs.store(self.port).given_up.len() >= MOST {
             return;
@@ -447,7 +437,7 @@ impl Fold<'_> {
         // Where another had just written its key, it was about to go.
         watch.clashes.retain(|clash| clash.conns[0] != conn || self.at.since(clash.at) > AT_ONCE);
         watch.answered.remove(&conn);
-        watch.polled.retain(|_, poll| poll.is_left_by(conn));
+        watch.asked.retain(|wait| wait.view.conn != conn);
         let Some(client) = watch.clients.remove(&conn) else { return };
         watch.passed_by(&client, used_own_keys, self.at);
         if let (Role::Agent, Some(key @ RunKey::Id(_))) = (client.role, &client.run)

@@ -11,10 +11,8 @@ use crate::reason::{Evidence, Names};
 use rallypoint_api::Seen;
 use rallypoint_protocol::addresses::{GlooAddress, read_gloo};
 use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, Timestamp};
-use rallypoint_protocol::keys::{
-    KeyPattern, Leftover, Role, classify, debug_server_of, ends_with_its_agents, published_by,
-};
-use rallypoint_store::{KeyPast, Polled, WaitView};
+use rallypoint_protocol::keys::{KeyPattern, Leftover, Role, classify, debug_server_of, published_by};
+use rallypoint_store::WaitView;
 
 /// What a store was opened for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,56 +176,6 @@ pub(crate) struct Publisher {
     pub(crate) gone: Option<Timestamp>,
 }
 
-/// What some ask for again and again: they look whether it is there, or their waits end after a time-out.
-#[derive(Debug)]
-pub(crate) struct Poll {
-    /// Whether it was there before.
-    past: KeyPast,
-    pub(crate) found: Polled,
-    who: BTreeMap<ConnId, Asker>,
-}
-
-/// Who asks for a key.
-#[derive(Debug)]
-struct Asker {
-    /// The first and the last time that it was seen to, with the same result.
-    since: Timestamp,
-    last: Timestamp,
-    /// How long it had waited at the first time.
-    waited: Duration,
-}
-
-impl Poll {
-    /// What another process is to publish, or the leader of others is to write.
-    pub(crate) fn is_promised(key: &[u8]) -> bool {
-        published_by(key).is_some() || ends_with_its_agents(key)
-    }
-
-    /// Whether some wait each time, and do not only look.
-    pub(crate) fn is_wait(&self) -> bool {
-        self.who.values().any(|it| it.waited >= Duration::from_millis(500))
-    }
-
-    /// Who still asks for it, and has not only once: who waits for what is promised pauses for longer.
-    fn lasting(&self, key: &[u8], now: Timestamp) -> impl Iterator<Item = (&ConnId, &Asker)> {
-        const AGAIN: Duration = Duration::from_secs(1);
-        let is_promised = Self::is_promised(key);
-        let lasts = move |it: &Asker| is_promised || it.last.since(it.since) >= AGAIN;
-        self.who.iter().filter(move |(_, it)| it.is_recent(is_promised, now) && lasts(it))
-    }
-
-    /// Whether others still ask for it when this one does no more.
-    pub(crate) fn is_left_by(&mut self, conn: ConnId) -> bool {
-        self.who.remove(&conn).is_none() || !self.who.is_empty()
-    }
-}
-
-impl Asker {
-    fn is_recent(&self, is_promised: bool, now: Timestamp) -> bool {
-        now.since(self.last) < Duration::from_millis(if is_promised { 10_000 } else { 2500 })
-    }
-}
-
 /// A process that connected and ended without telling who it is.
 #[derive(Debug, Clone)]
 pub(crate) struct Passed {
@@ -359,7 +307,8 @@ pub(crate) struct StoreWatch {
     pub(crate) reset: Option<Timestamp>,
     /// Processes that have published something, by the names that they gave themselves.
     pub(crate) publishers: BTreeMap<Box<[u8]>, Publisher>,
-    pub(crate) polled: BTreeMap<Box<[u8]>, Poll>,
+    /// What is asked for again and again, as the waits that they are.
+    pub(crate) asked: Vec<Waiting>,
     /// Where rank 0 has its debug server.
     pub(crate) debug_host: Option<String>,
 }
@@ -384,7 +333,6 @@ impl StoreWatch {
     /// A process publishes `key`, whose name it has. `address`: that of a debug server.
     pub(crate) fn publishes(&mut self, conn: ConnId, key: &[u8], address: Option<&[u8]>) {
         const MOST: usize = 1024;
-        self.polled.remove(key);
         if debug_server_of(key) == Some(0) {
             self.debug_host = address.and_then(host_of).map(str::to_owned);
         }
@@ -396,44 +344,6 @@ impl StoreWatch {
             self.publishers.remove(&oldest);
         }
         self.publishers.insert(name.into(), Publisher { conn, gone: None });
-    }
-
-    /// A process asks for `key`, and has read this number there, or has waited for it in vain for so long.
-    pub(crate) fn polls(
-        &mut self,
-        conn: ConnId,
-        key: Box<[u8]>,
-        found: Polled,
-        (waited, past): (Duration, KeyPast),
-        now: Timestamp,
-    ) {
-        const MOST: usize = 256;
-        const SHOWN: usize = 512;
-        if self.polled.len() >= MOST && !self.polled.contains_key(&key) {
-            return;
-        }
-        let new = || Poll { past, found, who: BTreeMap::new() };
-        let poll = self.polled.entry(key).or_insert_with(new);
-        if poll.found != found {
-            *poll = new();
-        }
-        poll.past = if past == KeyPast::NotKnown { poll.past } else { past };
-        if poll.who.len() < SHOWN || poll.who.contains_key(&conn) {
-            poll.who.entry(conn).or_insert(Asker { since: now, last: now, waited }).last = now;
-        }
-    }
-
-    /// What is asked for again and again, each time by one connection, as the waits that they are.
-    pub(crate) fn asked_again(&self, now: Timestamp) -> impl Iterator<Item = Waiting> {
-        self.polled.iter().flat_map(move |(key, poll)| {
-            poll.lasting(key, now).filter_map(move |(conn, it)| {
-                let client = self.clients.get(conn)?;
-                let since = Timestamp(it.since.0.saturating_sub(it.waited));
-                let view = WaitView::new(*conn, client.peer, client.pid, now.since(since), key.clone());
-                let view = WaitView { past: poll.past, ..view };
-                Some(Waiting { since, view, shown: now, is_over: false })
-            })
-        })
     }
 
     /// The key of a run that has an id. Whatever the processes of a round call it, they belong to the round's
@@ -458,15 +368,6 @@ impl StoreWatch {
         const AT_ONCE: Duration = Duration::from_millis(500);
         self.waited.retain(|_, last| now.since(*last) < Self::QUIET);
         self.waited.extend(waits.values().map(|wait| (wait.origin(), now)));
-        self.polled.retain(|key, poll| {
-            let is_promised = Poll::is_promised(key);
-            poll.who.retain(|_, it| it.is_recent(is_promised, now));
-            !poll.who.is_empty()
-        });
-        for (conn, wait) in &waits {
-            let asked = wait.view.missing.first().and_then(|key| self.polled.get_mut(key));
-            asked.and_then(|poll| poll.who.get_mut(conn)).into_iter().for_each(|it| it.last = now);
-        }
         for (conn, wait) in self.waits.iter().filter(|(_, wait)| wait.goes_on()) {
             match waits.get_mut(conn) {
                 Some(next) if next.is_for(wait) => next.since = next.since.min(wait.since),

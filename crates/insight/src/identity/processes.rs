@@ -35,7 +35,6 @@ pub(crate) struct Graph<'i> {
     pub(crate) counted: OnceCell<CountedRanks>,
     pub(crate) published: OnceCell<PublishedFor<'i>>,
     pub(crate) everybody: OnceCell<BTreeMap<ConnId, (String, ConnId)>>,
-    pub(crate) asked: OnceCell<Vec<Waiting>>,
     /// Connections of processes that others wait for, and that wait for nothing here.
     pub(crate) idle: RefCell<BTreeSet<ConnId>>,
 }
@@ -154,7 +153,7 @@ impl Graph<'_> {
         };
         let first = |wait: &&Waiting| (wait.since, wait.view.conn);
         let waits = self.store.waits.values().filter(is_its_own).min_by_key(first);
-        waits.or_else(|| self.asked().iter().filter(is_its_own).min_by_key(first))
+        waits.or_else(|| self.store.asked.iter().filter(is_its_own).min_by_key(first))
     }
 
     /// Whether several ranks or nodes have the address and process id of a client, as in containers with one
@@ -218,11 +217,6 @@ impl Graph<'_> {
             });
             named.collect()
         })
-    }
-
-    /// What is asked for again and again.
-    pub(crate) fn asked(&self) -> &[Waiting] {
-        self.asked.get_or_init(|| self.store.asked_again(self.now).collect())
     }
 
     /// How often the processes of this store have counted themselves, and their ranks.

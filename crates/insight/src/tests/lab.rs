@@ -14,7 +14,7 @@ use rallypoint_api::{self as api, Explanation, Severity};
 use rallypoint_journal::{self as journal, Image, OpenStore, Row};
 use rallypoint_protocol::ids::Nodes;
 use rallypoint_protocol::ids::{ConnId, Timestamp};
-use rallypoint_protocol::{KeyList, PairList, Payload, Reply, Request};
+use rallypoint_protocol::{KeyList, PROBE, PairList, Payload, Reply, Request};
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, Gates};
 use rallypoint_store::{Capacity, Cleanup, Effects, Observed, StaleKeyConfig, Store, Walk};
 
@@ -279,11 +279,11 @@ impl Lab {
 
     /// Whether a key is there, as somebody sees who is not of the job.
     pub(super) fn has(&mut self, key: &str) -> bool {
-        const PROBE: u32 = 20_000;
-        if !self.is_connected(PROBE) {
-            self.connect(PROBE, "10.9.9.9", 0);
+        const LOOKS: u32 = 20_000;
+        if !self.is_connected(LOOKS) {
+            self.come(LOOKS, "10.9.9.9", PROBE);
         }
-        self.asks(PROBE, key)
+        self.asks(LOOKS, key)
     }
 
     pub(super) fn asks(&mut self, n: u32, key: &str) -> bool {

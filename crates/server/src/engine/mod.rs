@@ -296,6 +296,9 @@ impl Engine {
         let now = self.clock.now();
         let mut state = self.lock();
         let mut waits = state.store.counting(now);
+        // One that waits for a while each time may do so at this moment.
+        let asking = state.store.asking(now).into_iter();
+        waits.extend(asking.filter(|wait| state.store.waiting_since(wait.conn).is_none()));
         waits.append(&mut state.store.waits(now, most, keys_each));
         waits
     }

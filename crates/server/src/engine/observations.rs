@@ -120,9 +120,7 @@ fn cost(observed: &Observed) -> usize {
         Observed::Client { key, .. }
         | Observed::Dropped { key, .. }
         | Observed::GaveUp { key, .. }
-        | Observed::TwoWriters { key, .. }
-        | Observed::Polls { key, .. } => key.len(),
-        Observed::PollEnds { key, .. } => key.as_ref().map_or(0, |key| key.len()),
+        | Observed::TwoWriters { key, .. } => key.len(),
         Observed::CutOff { link, .. } => link.as_ref().map_or(0, |link| link.len()),
         Observed::RunRestarted { run_id } => run_id.as_bytes().len(),
         Observed::Came { .. } | Observed::Gone { .. } | Observed::StoreReset { .. } | Observed::Restored => 0,

@@ -366,7 +366,9 @@ impl StoreHost {
             let engine = listener.engine();
             total = usize::saturating_add(total, engine.stats().waiters);
             let own = engine.waits(most, keys_each);
-            total = total.saturating_add(own.iter().filter(|wait| wait.counted.is_some()).count());
+            total = total.saturating_add(
+                own.iter().filter(|wait| wait.counted.is_some() || wait.polled.is_some()).count(),
+            );
             waits.extend(own.into_iter().map(|wait| (engine.port(), wait)));
         }
         waits.sort_by_key(|(_, wait)| std::cmp::Reverse(wait.waited));

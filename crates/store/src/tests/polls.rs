@@ -1,20 +1,20 @@
-//! Who asks for one key again and again is told, once a second, and when that ends.
+//! Who asks for one key again and again is shown as one that waits, until it finds something else.
 
 use super::{Client, World};
-use crate::Observed;
+use crate::Polled;
 
-/// What was told since the last call: each key with what was read there, or that it ends.
-fn told(world: &World) -> Vec<String> {
-    let shown = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
-    let told = world.observed().into_iter().filter_map(|observed| match observed {
-        Observed::Polls { key, found, waited, .. } if waited.is_zero() => {
-            Some(format!("{} {found:?}", shown(&key)))
+/// Who waits without blocking: each key with what is found there, or how long was waited for it.
+fn asked(world: &World) -> Vec<String> {
+    let mut inner = world.inner();
+    let now = inner.now;
+    let shown = inner.store.asking(now).into_iter().map(|wait| {
+        let key = String::from_utf8_lossy(&wait.missing[0]).into_owned();
+        match wait.polled.expect("it does not block") {
+            Polled::AbsentAgain => format!("{key} after {:?}", wait.waited),
+            found => format!("{key} {found:?}"),
         }
-        Observed::Polls { key, waited, .. } => Some(format!("{} after {waited:?}", shown(&key))),
-        Observed::PollEnds { key, .. } => Some(format!("ends {:?}", key.map(|key| shown(&key)))),
-        _ => None,
     });
-    told.collect()
+    shown.collect()
 }
 
 fn two() -> (World, Client, Client) {
@@ -23,53 +23,94 @@ fn two() -> (World, Client, Client) {
     (world, one, other)
 }
 
-#[test]
-fn who_looks_for_a_key_is_told_once_a_second_until_it_is_there() {
-    let (world, one, other) = two();
-    for _ in 0..10 {
-        assert!(!one.check(&["done"]));
+/// A client does this ten times a second, for three seconds.
+fn again_and_again(world: &World, mut act: impl FnMut()) {
+    for _ in 0..3 {
+        (0..10).for_each(|_| act());
+        world.pass(1);
     }
-    assert_eq!(told(&world), ["done Absent"]);
-    world.pass(1);
-    assert!(!one.check(&["done"]));
-    assert_eq!(told(&world), ["done Absent"]);
-    other.set("done", "1");
-    assert!(one.check(&["done"]));
-    assert_eq!(told(&world), ["ends Some(\"done\")"]);
 }
 
 #[test]
-fn who_waits_in_vain_for_a_key_of_a_program_is_told_with_how_long() {
+fn who_looks_for_a_key_is_shown_until_it_is_there() {
+    let (world, one, other) = two();
+    assert!(!one.check(&["done"]));
+    assert!(asked(&world).is_empty(), "it may look once");
+    again_and_again(&world, || assert!(!one.check(&["done"])));
+    assert_eq!(asked(&world), ["done Absent"]);
+    other.set("done", "1");
+    assert!(asked(&world).is_empty(), "it will find it");
+    other.delete("done");
+    assert_eq!(asked(&world), ["done Absent"]);
+    other.set("done", "1");
+    assert!(one.check(&["done"]));
+    other.delete("done");
+    assert!(asked(&world).is_empty(), "it has found it");
+}
+
+#[test]
+fn who_looks_no_more_is_not_shown() {
+    let (world, one, other) = two();
+    again_and_again(&world, || assert!(!one.check(&["done"])));
+    again_and_again(&world, || assert!(!other.check(&["done"])));
+    assert_eq!(asked(&world), ["done Absent"], "the other one");
+    drop(other);
+    world.pass(3);
+    assert!(asked(&world).is_empty());
+}
+
+#[test]
+fn who_waits_in_vain_for_a_key_of_a_program_is_shown_with_how_long() {
     let (world, one, _) = two();
     for _ in 0..3 {
         assert!(!one.wait(&["table"]));
         world.pass(2);
         one.cancel();
     }
-    assert_eq!(told(&world), ["table after 2s"; 3]);
-    assert!(!one.wait(&["/default_pg/0//cpu//0/1"]));
-    one.cancel();
-    assert!(told(&world).is_empty(), "that is told as giving up");
+    assert_eq!(asked(&world), ["table after 6s"]);
+    assert!(!one.wait(&["table"]));
+    world.pass(9);
+    assert_eq!(asked(&world), ["table after 15s"], "it waits at this moment");
+    for _ in 0..3 {
+        assert!(!one.wait(&["/default_pg/0//cpu//0/1"]));
+        world.pass(1);
+        one.cancel();
+    }
+    assert!(asked(&world).is_empty(), "that is told as giving up");
 }
 
 #[test]
-fn who_reads_a_counter_again_and_again_is_told_with_its_number() {
+fn who_asks_for_several_keys_is_shown_with_each() {
+    let (world, one, other) = two();
+    for _ in 0..9 {
+        for key in ["a", "b"] {
+            assert!(!one.check(&[key]));
+            world.pass(1);
+        }
+    }
+    assert_eq!(asked(&world), ["a Absent", "b Absent"]);
+    other.set("a", "1");
+    assert_eq!(asked(&world), ["b Absent"]);
+}
+
+#[test]
+fn who_reads_a_counter_again_and_again_is_shown_with_its_number() {
     let (world, one, other) = two();
     other.add("arrived", 3);
     for _ in 0..3 {
         assert_eq!(one.get("arrived"), "3");
+        world.pass(1);
     }
-    assert!(told(&world).is_empty(), "it may only have looked");
-    for _ in 0..10 {
-        one.get("arrived");
-    }
-    assert_eq!(told(&world), ["arrived Is(3)"]);
-    world.pass(1);
-    one.get("arrived");
-    assert_eq!(told(&world), ["arrived Is(3)"]);
+    assert!(asked(&world).is_empty(), "it may only have looked");
+    again_and_again(&world, || drop(one.get("arrived")));
+    assert_eq!(asked(&world), ["arrived Is(3)"]);
+    other.add("arrived", 1);
+    assert!(asked(&world).is_empty(), "it is another");
+    again_and_again(&world, || drop(one.get("arrived")));
+    assert_eq!(asked(&world), ["arrived Is(4)"]);
     other.set("cfg", "x");
     one.get("cfg");
-    assert_eq!(told(&world), ["ends None"]);
+    assert!(asked(&world).is_empty());
 }
 
 #[test]
@@ -77,85 +118,75 @@ fn adding_nothing_is_reading() {
     let (world, one, other) = two();
     let barrier = "/default_pg/store_based_barrier_key:1";
     other.add(barrier, 2);
-    for _ in 0..10 {
-        assert_eq!(one.add(barrier, 0), 2);
-    }
-    assert_eq!(told(&world), [format!("{barrier} Is(2)")]);
+    again_and_again(&world, || assert_eq!(one.add(barrier, 0), 2));
+    assert_eq!(asked(&world), [format!("{barrier} Is(2)")]);
 }
 
 #[test]
-fn nothing_is_told_of_who_reads_many_keys_or_what_pytorch_asks_for_besides() {
+fn who_reads_many_keys_or_what_pytorch_asks_for_besides_is_not_shown() {
     let (world, one, other) = two();
     other.add("a", 1);
     other.add("b", 1);
-    for _ in 0..10 {
+    again_and_again(&world, || {
         one.get("a");
         one.get("b");
         assert!(!one.check(&["/default_pg/0//exception_dump"]));
-    }
-    assert!(told(&world).is_empty());
+    });
+    assert!(asked(&world).is_empty());
 }
 
 #[test]
-fn who_tries_to_take_a_lock_again_and_again_is_told_until_it_has_it() {
+fn who_tries_to_take_a_lock_again_and_again_is_shown_until_it_has_it() {
     let (world, one, other) = two();
     assert_eq!(other.compare_set("lock", "", "other"), "other");
-    for _ in 0..10 {
-        assert_eq!(one.compare_set("lock", "", "one"), "other");
-    }
-    assert_eq!(told(&world), ["lock Held"]);
+    again_and_again(&world, || assert_eq!(one.compare_set("lock", "", "one"), "other"));
+    assert_eq!(asked(&world), ["lock Held"]);
     assert_eq!(other.compare_set("lock", "other", ""), "");
     assert_eq!(one.compare_set("lock", "", "one"), "one");
-    assert_eq!(told(&world), ["ends None"]);
+    assert!(asked(&world).is_empty());
 }
 
 #[test]
-fn who_adds_to_a_lock_and_takes_it_back_is_told_until_it_has_it() {
+fn who_adds_to_a_lock_and_takes_it_back_is_shown_until_it_has_it() {
     let (world, one, other) = two();
     assert_eq!(other.add("lock", 1), 1);
-    for _ in 0..10 {
-        assert_eq!((one.add("lock", 1), one.add("lock", -1)), (2, 1));
-    }
-    assert_eq!(told(&world), ["lock Shared"]);
+    again_and_again(&world, || assert_eq!((one.add("lock", 1), one.add("lock", -1)), (2, 1)));
+    assert_eq!(asked(&world), ["lock Shared"]);
     assert_eq!((other.add("lock", -1), one.add("lock", 1)), (0, 1));
-    assert_eq!(told(&world), ["ends None"]);
-    for _ in 0..10 {
-        assert_eq!((one.add("lock", -1), one.add("lock", 1)), (0, 1));
-    }
-    other.add("left", 50);
-    for left in 0..10 {
-        assert_eq!(one.add("left", -1), 49 - left);
-    }
-    assert!(told(&world).is_empty(), "who has it, and who counts down");
+    assert!(asked(&world).is_empty());
+    again_and_again(&world, || assert_eq!((one.add("lock", -1), one.add("lock", 1)), (0, 1)));
+    other.add("left", 90);
+    let mut left = 90;
+    again_and_again(&world, || {
+        left -= 1;
+        assert_eq!(one.add("left", -1), left);
+    });
+    assert!(asked(&world).is_empty(), "who has it, and who counts down");
 }
 
 #[test]
-fn who_reads_a_text_again_and_again_is_told_with_what_tells_it_from_others() {
+fn who_reads_a_text_again_and_again_is_shown_with_what_tells_it_from_others() {
     let (world, one, other) = two();
     let mut seen = std::collections::BTreeSet::new();
     for text in ["writing", "ready", "ready"] {
         other.set("state", text);
-        world.pass(1);
-        for _ in 0..10 {
-            one.get("state");
-        }
-        seen.extend(told(&world));
+        again_and_again(&world, || drop(one.get("state")));
+        seen.extend(asked(&world));
     }
     assert_eq!(seen.len(), 2, "{seen:?}");
-    assert!(seen.iter().all(|told| told.starts_with("state Same(")), "{seen:?}");
+    assert!(seen.iter().all(|shown| shown.starts_with("state Same(")), "{seen:?}");
 }
 
 #[test]
-fn who_looks_again_and_again_for_a_key_that_is_there_is_told_until_it_is_gone() {
+fn who_looks_again_and_again_for_a_key_that_is_there_is_shown_until_it_is_gone() {
     let (world, one, other) = two();
     other.set("lock", "other");
-    for _ in 0..10 {
-        assert!(one.check(&["lock"]));
-    }
-    assert_eq!(told(&world), ["lock There"]);
+    again_and_again(&world, || assert!(one.check(&["lock"])));
+    assert_eq!(asked(&world), ["lock There"]);
     other.delete("lock");
+    assert!(asked(&world).is_empty());
     assert!(!one.check(&["lock"]));
     one.set("lock", "one");
     assert!(one.check(&["lock"]));
-    assert_eq!(told(&world), ["ends None"]);
+    assert!(asked(&world).is_empty());
 }

@@ -364,9 +364,7 @@ proptest! {
         prop_assert_eq!(plain.world.keys(), observed.world.keys());
         prop_assert!(plain.world.inner().recorder.observed.is_empty());
         let is_known = |observed: &crate::Observed| match observed {
-            crate::Observed::Wrote { key, .. } | crate::Observed::GaveUp { key, .. } => {
-                rallypoint_protocol::keys::classify(key).is_some()
-            }
+            crate::Observed::Wrote { key, .. } => rallypoint_protocol::keys::classify(key).is_some(),
             _ => true,
         };
         prop_assert!(observed.world.inner().recorder.observed.iter().all(is_known), "a program's own key");

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::facts::{Client, Meeting, Passed, Poll, Published, RunKey, TrackedRun, Waiting, process};
+use crate::facts::{Client, Meeting, Passed, Published, RunKey, TrackedRun, Waiting, process};
 use crate::identity::processes::Graph;
 use crate::reason::{
     Code, Finding, Hold, Names, Presence, RESET, SAME_GROUPS, SLIP, Sighting, all, are, has, have_waited,
@@ -11,7 +11,7 @@ use crate::reason::{
 use crate::rules::waiting::{NOT_REACHED, in_group};
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp, count};
 use rallypoint_protocol::keys::{
-    BARRIER, KeyPattern, Role, address_of, below_own_prefix, classify, is_asked_for, own_member,
+    BARRIER, KeyPattern, Role, address_of, below_own_prefix, classify, is_asked_for, is_promised, own_member,
     published_by, store_barrier, wanted,
 };
 use rallypoint_store::{KeyPast, Polled, Similar};
@@ -70,9 +70,9 @@ impl Graph<'_> {
         const MOST: usize = 64;
         let is_message = |key: &[u8]| matches!(classify(key), Some(KeyPattern::Message));
         let mut by_key: BTreeMap<&[u8], Vec<(ConnId, &Waiting)>> = BTreeMap::new();
-        for wait in self.store.waits.values().chain(self.asked()) {
+        for wait in self.store.waits.values().chain(&self.store.asked) {
             let Some(key) = wait.view.missing.first() else { continue };
-            let is_known = self.own_member(wait).is_some() || Poll::is_promised(key);
+            let is_known = self.own_member(wait).is_some() || is_promised(key);
             if is_known || is_asked_for(key) || is_message(key) {
                 let waiter = self.member(wait).unwrap_or(wait.view.conn);
                 by_key.entry(key).or_default().push((waiter, wait));
@@ -160,8 +160,8 @@ impl Graph<'_> {
         });
         let run = run.and_then(|run| self.runs.get(run));
         let &(first, wait) = members.first()?;
-        let poll = self.store.polled.get(key);
-        let number = poll.and_then(|it| if let Polled::Is(number) = it.found { Some(number) } else { None });
+        let polled = members.iter().find_map(|(_, wait)| wait.view.polled);
+        let number = if let Some(Polled::Is(number)) = polled { Some(number) } else { None };
         let (size, arrived) = (wait.view.barrier_size, wait.view.arrived.map(|it| it as usize));
         let arrived = arrived.or_else(|| usize::try_from(number?).ok());
         let of_run = run.filter(|_| self.has_job()).map(|run| (run, self.meeting(first, run)));
@@ -181,7 +181,7 @@ impl Graph<'_> {
                 (self.ended_ranks(run, meeting), self.others(run, meeting, &there))
             }
             Some((run, meeting)) => (self.ended_ranks(run, meeting), Names::default()),
-            None if group.is_none() && (self.has_job() || Poll::is_promised(key)) => Default::default(),
+            None if group.is_none() && (self.has_job() || is_promised(key)) => Default::default(),
             None => self.outside(all_waits(), since, sizes.values().flatten(), |_| true),
         };
         let publisher = published_by(key);
@@ -216,13 +216,13 @@ impl Graph<'_> {
                 BARRIER => Code::Waiting.says(text).look_at(NOT_REACHED),
                 _ => Code::WaitingAtBarrier.says(text),
             }
-        } else if Poll::is_promised(key) && publisher.is_none() {
+        } else if is_promised(key) && publisher.is_none() {
             let what = format!("an agent that leads them (is_host=1): {who} ask for `{about}`");
             in_group(&what, &who, waited, &ended, &others)
         } else {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
             let gone = publisher.and_then(|name| self.store.publishers.get(name)?.gone);
-            let (why, look_at) = match (gone, poll.map(|poll| poll.found)) {
+            let (why, look_at) = match (gone, polled) {
                 (Some(at), _) => {
                     let ago = Elapsed(self.now.since(at));
                     (format!("whose writer's connection closed {ago} ago"), WRITER_GONE)
@@ -236,10 +236,10 @@ impl Graph<'_> {
                 (None, Some(Polled::Held)) => {
                     ("which holds another value than their compare_set expects".into(), LOCKED)
                 }
-                (None, Some(Polled::Absent) | None) => self.absence(wait, run),
+                (None, Some(Polled::Absent | Polled::AbsentAgain) | None) => self.absence(wait, run),
             };
-            let waits = |wait: &Waiting| self.store.waits.contains_key(&wait.view.conn);
-            let only_asks = poll.is_some_and(|it| !it.is_wait()) && !members.iter().any(|(_, it)| waits(it));
+            let only_asks = |wait: &Waiting| wait.view.polled.is_some_and(|it| it != Polled::AbsentAgain);
+            let only_asks = members.iter().all(|(_, wait)| only_asks(wait));
             let n = who.count();
             let text = if only_asks {
                 let again = "again and again for up to";
@@ -274,7 +274,8 @@ impl Graph<'_> {
         let others = self.everybody().iter().filter(|(conn, (_, known))| {
             clients.get(conn).is_some_and(is_other) && clients.get(known).is_some_and(&which)
         });
-        let busy: HashSet<_> = self.store.waits.values().chain(self.asked()).map(Waiting::origin).collect();
+        let busy: HashSet<_> =
+            self.store.waits.values().chain(&self.store.asked).map(Waiting::origin).collect();
         // Who waits for nothing comes first: it is rather the cause.
         let waits = |conn| clients.get(conn).is_some_and(|it| busy.contains(&it.origin()));
         let others = others.map(|(_, (who, known))| ((waits(known), who), *known));
@@ -293,7 +294,7 @@ impl Graph<'_> {
     /// nothing for programs.
     fn all_wait(&self) -> String {
         let everybody = self.everybody();
-        let waits = self.store.waits.values().chain(self.asked());
+        let waits = self.store.waits.values().chain(&self.store.asked);
         let waiting = waits.filter_map(|wait| everybody.get(&wait.view.conn).map(|(_, known)| *known));
         let waiting: HashSet<ConnId> = waiting.collect();
         let is_agent =

@@ -92,8 +92,7 @@ impl Graph<'_> {
 
     /// Follows the wait of `conn` to its root.
     pub(crate) fn trace(&self, conn: ConnId) -> Option<Traced> {
-        let wait = self.store.waits.get(&conn)?;
-        let first = wanted(wait.view.missing.first()?);
+        let first = wanted(self.wait_of(conn, None)?.view.missing.first()?);
         let run_key = self.run_of(self.store.clients.get(&conn), &first);
         let run = run_key.as_ref().and_then(|key| self.runs.get(key));
         let writer = self.writer(run, conn, &first);
