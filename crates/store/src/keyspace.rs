@@ -15,6 +15,7 @@ use super::slot::SlotId;
 use super::stale::groups::WholeGroup;
 use super::stale::record::Record;
 use super::waiters::WaitList;
+use rallypoint_protocol::ids::ConnId;
 use rallypoint_protocol::{List, SharedList};
 
 /// Items of a queue, oldest first.
@@ -99,6 +100,8 @@ pub(super) struct Slot {
     /// The age ([`KeySpace::age`]) in which its value or an item was last written, with the bit
     /// [`UNJOURNALED`].
     written: u64,
+    /// The connections that wrote its value: the last one, and another before that.
+    writers: [Option<ConnId>; 2],
     /// What the stale-key rules know of it. `None` for a key that matches no pattern.
     pub(super) record: Option<Box<Record>>,
 }
@@ -110,6 +113,18 @@ impl Slot {
 
     pub(super) fn value(&self) -> Option<&Bytes> {
         self.value.as_ref()
+    }
+
+    /// This connection writes its value.
+    pub(super) fn is_written_by(&mut self, conn: ConnId) {
+        if self.writers[0] != Some(conn) {
+            self.writers = [Some(conn), self.writers[0]];
+        }
+    }
+
+    /// The last connections that wrote its value.
+    pub(super) fn writers(&self) -> impl Iterator<Item = ConnId> {
+        self.writers.into_iter().flatten()
     }
 
     pub(super) fn queue_len(&self) -> usize {
@@ -312,6 +327,7 @@ impl KeySpace {
             waiters: WaitList::default(),
             barrier: None,
             written: 0,
+            writers: [None; 2],
             record: None,
         });
         self.index.insert(hash, place);

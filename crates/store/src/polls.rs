@@ -1,6 +1,6 @@
 //! Clients that ask for one key again and again: they wait, although each of their requests is answered at
-//! once. Barriers are made like that which count arrivals, and whatever does not want to block. They are shown
-//! as the waits that they are.
+//! once. Barriers are made like that which count arrivals, and whatever does not want to block. They are
+//! shown as the waits that they are.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -8,8 +8,7 @@ use std::time::Duration;
 use super::effects::Effects;
 use super::number::parse_counter;
 use super::slot::SlotId;
-use super::view::WaitedKey;
-use super::{List, Store, WaitView};
+use super::{List, Store, WaitView, WaitedKey};
 use rallypoint_protocol::ids::{ConnId, Timestamp};
 use rallypoint_protocol::keys::{is_asked_for, is_of_program, is_promised};
 

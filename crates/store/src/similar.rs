@@ -2,9 +2,11 @@
 //! only by the prefix of a process group, which a program may have meant; or one that stands beside it
 //! (`task/1/doing` beside `task/1/done`), which shows how far its writers have got.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use super::Store;
+use super::keyspace::Slot;
+use super::{Store, WaitedKey};
+use rallypoint_protocol::ids::ConnId;
 use rallypoint_protocol::keys::{KeyPattern, classify};
 
 /// A key that is there, and tells something of one that is not.
@@ -12,9 +14,9 @@ use rallypoint_protocol::keys::{KeyPattern, classify};
 pub enum Similar {
     /// It differs by one slip, or by the prefix of a group.
     Slip(Box<[u8]>),
-    /// A few of those that differ in one part of their paths only. Those that differ in the last part come
-    /// first.
-    Beside(Vec<Box<[u8]>>),
+    /// A few of those that differ in one part of their paths only, with the last connections that wrote them.
+    /// Those that differ in the last part come first.
+    Beside(Vec<(WaitedKey, Vec<ConnId>)>),
 }
 
 impl Store {
@@ -22,7 +24,7 @@ impl Store {
     pub(super) fn similar_to(&self, key: &[u8], looks: &mut usize) -> Option<Similar> {
         const FEW: usize = 3;
         let most = *looks;
-        let mut beside: BTreeSet<(bool, &[u8])> = BTreeSet::new();
+        let mut beside: BTreeMap<(bool, &[u8]), &Slot> = BTreeMap::new();
         for (_, slot) in self.keys.iter().take(most) {
             *looks = looks.saturating_sub(1);
             let other = slot.key();
@@ -33,13 +35,14 @@ impl Store {
                 return Some(Similar::Slip(other.into()));
             }
             if let Some(is_last) = is_beside(key, other) {
-                beside.insert((!is_last, other));
+                beside.insert((!is_last, other), slot);
                 if beside.len() > FEW {
                     beside.pop_last();
                 }
             }
         }
-        (!beside.is_empty()).then(|| Similar::Beside(beside.into_iter().map(|(_, key)| key.into()).collect()))
+        let told = beside.values().map(|slot| (slot.key().into(), slot.writers().collect()));
+        (!beside.is_empty()).then(|| Similar::Beside(told.collect()))
     }
 }
 

@@ -42,12 +42,7 @@ impl Fold<'_> {
                 self.jobs.store(self.port).publishes(conn, &key, address.as_deref());
             }
             Observed::Dropped { key, cause } => self.dropped(&key, cause),
-            // Who has given up on a key of no job may try again.
-            Observed::GaveUp { conn, key, waited } => {
-                if classify(&key).is_some() || self.is_of_own_group(&key) {
-                    self.gave_up(conn, key, waited);
-                }
-            }
+            Observed::GaveUp { conn, key, waited } => self.gave_up(conn, key, waited),
             Observed::Gone { conn, used_own_keys } => self.gone(conn, used_own_keys),
             Observed::CutOff { conn, .. } => {
                 self.client(conn).into_iter().for_each(|client| client.is_cut_off = true);
@@ -397,10 +392,11 @@ impl Fold<'_> {
         }
         let before = self.jobs.store(self.port).given_up.remove(&topic);
         // Thousands may give up on one key: what is known of it is looked up for the first of them.
+        let is_of_program = classify(&topic.1).is_none() && !self.is_of_own_group(&topic.1);
         let mut given_up = before.unwrap_or_else(|| {
             let graph = self.jobs.graph(self.port, self.at);
             let beside = graph.map(|graph| graph.beside(topic.0.as_ref(), conn, &topic.1));
-            GivenUp { at: self.at, ..beside.unwrap_or_default() }
+            GivenUp { at: self.at, is_of_program, ..beside.unwrap_or_default() }
         });
         given_up.waited = given_up.waited.max(waited);
         if given_up.who.iter().any(|(known, _)| *known == conn) {
@@ -439,7 +435,7 @@ impl Fold<'_> {
         watch.answered.remove(&conn);
         watch.asked.retain(|wait| wait.view.conn != conn);
         let Some(client) = watch.clients.remove(&conn) else { return };
-        watch.passed_by(&client, used_own_keys, self.at);
+        watch.passed_by(conn, &client, used_own_keys, self.at);
         if let (Role::Agent, Some(key @ RunKey::Id(_))) = (client.role, &client.run)
             && let Some(run) = self.jobs.runs.get_mut(key)
         {

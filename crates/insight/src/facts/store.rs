@@ -156,6 +156,8 @@ pub(crate) struct GivenUp {
     pub(crate) more: usize,
     /// Somebody has given up on it more than once.
     pub(crate) again: bool,
+    /// It is a key of the program, which may not need it.
+    pub(crate) is_of_program: bool,
     /// The process that must write it.
     pub(crate) writer: Option<String>,
     /// It is there, and what it had written was dropped.
@@ -179,6 +181,7 @@ pub(crate) struct Publisher {
 /// A process that connected and ended without telling who it is.
 #[derive(Debug, Clone)]
 pub(crate) struct Passed {
+    pub(crate) conn: ConnId,
     /// Its connection closed.
     pub(crate) closed: Evidence,
     lasted: Duration,
@@ -497,7 +500,7 @@ impl StoreWatch {
 
     /// A client left. One that has told no rank is remembered, if its process has no other connection, or if
     /// it counted itself and containers share its address and process id.
-    pub(crate) fn passed_by(&mut self, client: &Client, used_own_keys: bool, now: Timestamp) {
+    pub(crate) fn passed_by(&mut self, conn: ConnId, client: &Client, used_own_keys: bool, now: Timestamp) {
         const MOST: usize = 32;
         let is_nobody = client.rank.is_none() && client.role != Role::Agent;
         let Some(process) = client.process().filter(|_| is_nobody && !self.is_large()) else { return };
@@ -514,6 +517,7 @@ impl StoreWatch {
         let only_counted_itself = client.has_counted_itself && !client.uses_group && !used_own_keys;
         let (who, peer, pid) = (format!("{of}{}", client.label()), Some(client.peer), client.pid);
         self.passed.push_back(Passed {
+            conn,
             closed: Evidence { seen: Seen::Closed, who, peer, pid, key: None, at: now },
             lasted: now.since(client.since),
             process: Some(process).filter(|_| is_alone),

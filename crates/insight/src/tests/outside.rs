@@ -81,7 +81,19 @@ come 1 801; come 2 802; add 2 arrived; ask 2 /other
 set 2 /done; ask 1 /done; get 1 /done; pass 6; quiet
 = what stands beside a key that is waited for is told
 come 1 801; set 1 /task/1/doing; come 2 802; wait 2 /task/1/done; pass 6
-says `/task/1/done`, which nobody has written; beside it there is `/task/1/doing`
+says `/task/1/done`, which nobody has written; beside it there is `/task/1/doing` written by process 801
+= who polls is told what stands beside it and that two have written that
+for 1..4: come % 800+%
+set 1,2 /send/0/0
+12x ask 3 /send/0/1; pass 0.5
+says for `/send/0/1` again | beside it there is `/send/0/0` written by process 801 at 10.0.0.1 and process 802
+= who deleted a key that is waited for has ended
+come 1 801; come 2 802; set 1 /meta/1; del 1 /meta/1; leave 1; wait 2 /meta/1; pass 6
+says `/meta/1`, which was there: process 801 at 10.0.0.1 deleted it
+= of two that give up on a key of the program one ends and the other goes on
+come 1 801; come 2 802; wait 1,2 go; pass 4; cancel 1,2; leave 1; pass 5
+says process 801 at 10.0.0.1 gave up on `go` after 4 s
+nowhere 802 gave up | 802 at 10.0.0.2 gave up
 = who had a lock has ended and others try to take it
 for 1..4: come % 800+%; lock % download
 30x lock 2,3 download; pass 0.2

@@ -12,7 +12,8 @@ const POLLS: &str =
 
 /// Clients gave up on `key`.
 pub(crate) fn gave_up(key: &[u8], given_up: GivenUp) -> Finding {
-    let GivenUp { at, waited, who, more, again, writer, is_dropped, missing, others, ended } = given_up;
+    let GivenUp { at, waited, who, more, again, is_of_program, .. } = given_up;
+    let GivenUp { writer, is_dropped, missing, others, ended, .. } = given_up;
     let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();
     let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
     let who = Names { shown, more, range: None };
@@ -30,6 +31,7 @@ pub(crate) fn gave_up(key: &[u8], given_up: GivenUp) -> Finding {
         .ended(&ended)
         .others(&others)
         .when(is_dropped, |reason| reason.look_at(dropped.look_at()))
+        .when(is_of_program, |reason| reason.severe(Severity::Info))
         .when(again, |reason| reason.severe(Severity::Info).look_at(POLLS));
     Finding::new(reason, about, at).seen(evidence).in_round(wanted(key).round)
 }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::facts::{Client, Meeting, Passed, Published, RunKey, TrackedRun, Waiting, process};
+use crate::facts::{Client, Meeting, Passed, Published, RankInfo, RunKey, TrackedRun, Waiting, process};
 use crate::identity::processes::Graph;
 use crate::reason::{
     Code, Finding, Hold, Names, Presence, RESET, SAME_GROUPS, SLIP, Sighting, all, are, has, have_waited,
-    if_some,
+    if_any, if_some,
 };
 use crate::rules::waiting::{NOT_REACHED, in_group};
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp, count};
@@ -24,17 +24,6 @@ const LOCKED: &str = "if that is a lock: look at the process that has it, and, w
 const SAME_PREFIX: &str = "if these are processes of one job, give them all the same prefix, and let them \
                            make their groups in the same order; else look for processes that have not \
                            reached this call, or have ended";
-
-/// A key that is there, and tells something of one that is not.
-fn beside(similar: &Similar) -> String {
-    match similar {
-        Similar::Slip(key) => format!("; `{}` exists", ShownKey(key)),
-        Similar::Beside(keys) => {
-            let keys = Names::of_some(keys, |key| format!("`{}`", ShownKey(key)));
-            format!("; beside it there {} {keys}", are(keys.count()))
-        }
-    }
-}
 
 /// The barrier that is waited at with this key: a BARRIER, that of torch before 2.1, which polls its counter,
 /// or one of `torch.distributed.elastic.utils.store`, which counts arrivals in `num_members`.
@@ -249,7 +238,9 @@ impl Graph<'_> {
             };
             let reason = Code::WaitingForKey.says(text).look_at(look_at);
             let is_slip = matches!(similar, Some(Similar::Slip(_))) && gone.is_none();
-            reason.when(is_slip, |reason| reason.look_at(SLIP)).then(&if_some(similar, beside))
+            reason
+                .when(is_slip, |reason| reason.look_at(SLIP))
+                .then(&if_some(similar, |similar| self.beside_key(similar)))
         };
         let reason = reason.held(&who).ended(&ended).others(&others).then(&self.all_wait());
         let reason = reason.and("gone, and told no rank here", &strangers.0);
@@ -310,6 +301,30 @@ impl Graph<'_> {
         }
     }
 
+    /// A key that is there, and tells something of one that is not, with who has written it.
+    fn beside_key(&self, similar: &Similar) -> String {
+        match similar {
+            Similar::Slip(key) => format!("; `{}` exists", ShownKey(key)),
+            Similar::Beside(keys) => {
+                let keys = Names::of_some(keys, |(key, writers)| {
+                    let by: BTreeSet<String> = writers.iter().filter_map(|conn| self.named(*conn)).collect();
+                    format!("`{}`{}", ShownKey(key), if_any(" written by ", &Names::of(by)))
+                });
+                format!("; beside it there {} {keys}", are(keys.count()))
+            }
+        }
+    }
+
+    /// Who has this connection, or had it.
+    fn named(&self, conn: ConnId) -> Option<String> {
+        let is_its = |info: &&RankInfo| info.conn == conn;
+        let known = || self.runs.values().flat_map(|run| &run.world.meetings);
+        let rank = || known().find_map(|of| of.ranks.iter().find(|(_, info)| is_its(info)));
+        let passed = || self.store.passed.iter().find(|it| it.conn == conn).map(|it| it.closed.who.clone());
+        let there = self.everybody().get(&conn).map(|(who, _)| who.clone());
+        there.or_else(|| rank().map(|(rank, info)| info.label(*rank))).or_else(passed)
+    }
+
     /// Why the key that a program waits for is not there, and what to look at.
     fn absence(&self, wait: &Waiting, run: Option<&TrackedRun>) -> (String, &'static str) {
         // It may have been there before.
@@ -317,7 +332,7 @@ impl Graph<'_> {
         let since = run.map(|run| run.first_seen).or_else(client);
         let reset = self.store.reset.filter(|at| since.is_some_and(|since| since <= *at));
         let did = |conn: ConnId, what: &str, at: Timestamp| {
-            let who = self.everybody().get(&conn).map_or("a client", |(who, _)| who.as_str());
+            let who = self.named(conn).unwrap_or_else(|| "a client".into());
             format!("which was there: {who} {what} {} ago", Elapsed(self.now.since(at)))
         };
         let why = match (wait.view.past, reset) {
