@@ -405,11 +405,8 @@ impl Tally {
 
 impl Display for Tally {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for (n, (kind, (all, unsaid))) in self.0.iter().enumerate() {
-            let comma = if n == 0 { "" } else { ", " };
-            write!(f, "{comma}{kind}: {unsaid} of {all} not said")?;
-        }
-        Ok(())
+        let mut kinds = self.0.iter();
+        kinds.try_for_each(|(kind, (all, unsaid))| writeln!(f, "{unsaid} of {all}: {kind}"))
     }
 }
 
@@ -479,12 +476,8 @@ mod tests {
             tally.to_string()
         };
         let all = unsaid("job: rank 1 and rank 2 and rank 3");
-        assert_eq!(
-            all,
-            "who ended: 0 of 1 not said, who never came: 0 of 1 not said, who waits for nothing: 0 of 1 not \
-             said"
-        );
-        assert!(unsaid("job: rank 1 and rank 2").contains("who never came: 1 of 1 not said"));
-        assert!(unsaid("job: rank 3, host2").contains("who waits for nothing: 1 of 1 not said"));
+        assert_eq!(all, "0 of 1: who ended\n0 of 1: who never came\n0 of 1: who waits for nothing\n");
+        assert!(unsaid("job: rank 1 and rank 2").contains("1 of 1: who never came"));
+        assert!(unsaid("job: rank 3, host2").contains("1 of 1: who waits for nothing"));
     }
 }

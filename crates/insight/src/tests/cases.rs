@@ -1,15 +1,12 @@
 //! The fifteen things that go wrong, each with its healthy twin that stays silent.
 
-use std::time::Duration;
-
 use super::lab::{Lab, PORT, announcement};
+use super::pickle::StateModel;
 use super::stories::{Stage as _, stories};
-use crate::Settings;
-use rallypoint_api::RunState;
 use rallypoint_protocol::ids::{ConnId, Label, Timestamp, count};
 use rallypoint_rendezvous::barrier::OpenBarrier;
-use rallypoint_rendezvous::gate::{Announcement, Gates};
-use rallypoint_store::{Observed, StaleKeyConfig};
+use rallypoint_rendezvous::gate::Announcement;
+use rallypoint_store::Observed;
 
 #[test]
 fn nodes_that_do_not_come_or_come_late() {
@@ -259,6 +256,42 @@ static@train 0,2 of 4; static@other 1 of 4; pass 33
 }
 
 #[test]
+fn what_is_told_of_times_and_names_and_strangers() {
+    stories(
+        "cases",
+        "
+= case 12 a foreign client
+3x foreign
+pass 5; holds wrong_port
+= a client of the store comes to the admin port
+3x foreign admin
+pass 405; holds wrong_port=0
+= a run is over since its last connection closed and not since that was noticed [free]
+run 2; until 5; leave 0..2; until 9; see state=gone state_since=5.0
+= a run is over since its last connection closed and not since that was noticed (2) [free]
+rank 0..2 of 2 at 10.0.0.1; until 5; leave 0..2; until 9; see state=ended state_since=5.0
+= a run is over since its last connection closed and not since that was noticed (3) [free]
+looks 2000; run 1; until 5; exit 0 last; until 9; see state=finished state_since=5.0
+= a closed run that is forgotten is begun anew [free]
+run 2; exit 0; exit 1 last; cas 0 close; leave 0,1; pass 20; forget; agent 0; pass 1; see state=joining
+recent started_at; run 2; pass 10; see state=running
+= a pod that was at the gate and is gone has its own time and remedy
+announce train-0:0/3 train-1:1/3 train-2:2/4; parks train-0:0/3 train-1:1/3 train-2:2/4; pass 20
+unparks train-1:1/3 train-2:2/4; pass 12; holds pods_missing
+says turned away: pod train-2 with rank 2 (nothing heard for 10 s)
+= a node keeps its name when it joins again
+for 0,1: conn % 1000+% at 10.77.0.10; first %; cas % join
+conn 2 1002 at 10.77.0.10; first 2; cas 2 join complete; pass 1
+see participants.pid=1000,1001,1002 participants.name=node0,node0_1001,node0_1002; leave 0
+for 1,2: pass 0.5; cas % leave; cas % wait
+pass 2; see participants.pid=1000,1001,1002 participants.name=node0,node0_1001,node0_1002
+cas 1 drop:0 next join; cas 2 join complete; pass 1
+see participants.pid=1001,1002 participants.name=node0_1001,node0_1002
+",
+    );
+}
+
+#[test]
 fn a_run_is_finished_until_it_is_started_again() {
     let mut lab = Lab::new();
     lab.complete_run("job", 2);
@@ -283,15 +316,15 @@ fn pods_tell_where_a_rank_is_missed_that_they_come_again_and_again_or_count_on_f
         (2, "its pod train-0: announced itself, it has come and gone 3 times | that pod's log"),
         (4, "waiting for rank 2: never seen, the pods count on 2 ranks | (WORLD_SIZE)"),
     ] {
-        let (mut lab, mut gates) = (Lab::new(), Gates::new(Duration::from_mins(1), 1000));
+        let mut lab = Lab::new();
         lab.scene.is_free();
         for (rank, request) in [(0, 1), (1, 1), (0, 1), (0, 2), (0, 3), (0, 4)] {
             let pod = announcement(&format!("train-{rank}"), rank, 2);
             let said = Announcement { world_size: Some(2), ..pod };
-            gates.announce("store:29500", &said, None, lab.now).expect("taken");
-            gates.park("store:29500", &said, request);
+            lab.gates.announce("store:29500", &said, None, lab.now).expect("taken");
+            lab.gates.park("store:29500", &said, request);
         }
-        lab.look_at_gate("store:29500", &gates);
+        lab.look_at_gate("store:29500");
         lab.play(&format!("rank 1 of {of}; await 1 {}; pass 33\nsays {words}", of - 2));
     }
 }
@@ -300,20 +333,10 @@ fn pods_tell_where_a_rank_is_missed_that_they_come_again_and_again_or_count_on_f
 fn barriers_whose_names_differ_by_a_slip_are_told_together() {
     let mut lab = Lab::new();
     let open = |name, there: &[&str]| {
-        let (name, there) = (Label::new(name).expect("a label"), there.iter().map(|who| (*who).to_owned()));
+        let (arrived, since, name) = (count(there.len()), Timestamp::default(), Label::new(name));
         let [silent, missing, gave_up, refused] = Default::default();
-        let (arrived, since) = (count(there.len()), Timestamp::default());
-        OpenBarrier {
-            name,
-            size: 3,
-            arrived,
-            there: there.collect(),
-            silent,
-            missing,
-            gave_up,
-            refused,
-            since,
-        }
+        let (name, there) = (name.expect("a label"), there.iter().map(|who| (*who).to_owned()).collect());
+        OpenBarrier { name, size: 3, arrived, there, silent, missing, gave_up, refused, since }
     };
     lab.insight.barriers(vec![
         open("epoch-1", &["w0"]),
@@ -322,56 +345,6 @@ fn barriers_whose_names_differ_by_a_slip_are_told_together() {
     ]);
     lab.play("pass 33\nsays `epoch-1`: 1 of 3 has arrived (w0) | `epoch_1` is another: 2 of 3 (w1 and w2)");
     lab.play("says `epoch-2`: 0 of 3 | busy, have they ended");
-}
-
-/// Once the run is forgotten the id can be used again.
-#[test]
-fn a_closed_run_that_is_forgotten_is_begun_anew() {
-    let forget_closed_after = Duration::from_secs(2);
-    let stale = StaleKeyConfig { forget_closed_after, ..StaleKeyConfig::default() };
-    let mut lab = Lab::with(Settings::default(), stale);
-    lab.scene.is_free();
-    lab.play("run 2; exit 0; exit 1 last; cas 0 close; leave 0,1; pass 20; forget; agent 0; pass 1");
-    let joining = lab.run("job").summary;
-    assert_eq!(joining.state, RunState::Joining);
-    assert!(lab.now.0.as_secs_f64() - joining.started_at < 2.0, "{joining:?} at {:?}", lab.now);
-    lab.play("run 2; pass 10; see state=running");
-}
-
-#[test]
-fn a_foreign_client() {
-    let mut lab = Lab::new();
-    lab.scene.is_row("cases", "case 12 a foreign client");
-    (0..3).for_each(|_| lab.insight.foreign(PORT, None, [10, 0, 0, 9].into(), "HTTP", lab.now));
-    lab.pass(5.0);
-    assert_eq!(lab.insight.documents(lab.now).list(0).explanations[0].code, "wrong_port");
-}
-
-#[test]
-fn a_client_of_the_store_comes_to_the_admin_port() {
-    let mut lab = Lab::new();
-    let mut come = || lab.insight.foreign(29501, Some(vec![PORT]), [10, 0, 0, 9].into(), "TCPStore", lab.now);
-    (0..3).for_each(|_| come());
-    lab.pass(405.0);
-    assert!(lab.insight.documents(lab.now).list(0).explanations.iter().all(|said| !said.holds), "it is over");
-}
-
-#[test]
-fn a_pod_that_was_at_the_gate_and_is_gone_has_its_own_time_and_remedy() {
-    let mut lab = Lab::new();
-    let mut gates = Gates::new(Duration::from_mins(1), 1000);
-    let said = |rank| announcement(&format!("train-{rank}"), rank, if rank == 2 { 4 } else { 3 });
-    for rank in [0, 1, 2] {
-        assert_eq!(gates.announce("job", &said(rank), None, lab.now).is_err(), rank == 2, "another number");
-        gates.park("job", &said(rank), 1);
-    }
-    lab.look_at_gate("job", &gates);
-    lab.pass(20.0);
-    assert!([1, 2].map(|rank| gates.cut("job", &said(rank), 1, lab.now)) == [true, true]);
-    lab.look_at_gate("job", &gates);
-    lab.play(
-        "pass 12; holds pods_missing; says turned away: pod train-2 with rank 2 (nothing heard for 10 s)",
-    );
 }
 
 #[test]
@@ -392,56 +365,16 @@ fn a_wait_that_begins_or_ends_changes_the_run() {
 }
 
 #[test]
-fn a_node_keeps_its_name_when_it_joins_again() {
-    let mut lab = Lab::new();
-    for n in 0..3 {
-        lab.connect(n, "10.77.0.10", 1000 + n);
-        lab.first_cas(n, "job");
-        lab.cas(n, "job", if n == 2 { "join complete" } else { "join" });
-    }
-    let names = |lab: &Lab| {
-        let nodes = lab.run("job").participants;
-        nodes.into_iter().map(|node| (node.pid, node.name)).collect::<std::collections::BTreeMap<_, _>>()
-    };
-    lab.pass(1.0);
-    let before = names(&lab);
-    assert_eq!(before[&Some(1001)], "node0_1001", "{before:?}");
-    lab.play("leave 0\nfor 1,2: pass 0.5; cas % leave; cas % wait\npass 2");
-    assert_eq!(names(&lab), before);
-    lab.play("cas 1 drop:0 next join; cas 2 join complete; pass 1");
-    let after = names(&lab);
-    assert!(after.len() == 2 && after.iter().all(|(pid, name)| before[pid] == *name), "{after:?}");
-}
-
-#[test]
-fn a_run_is_over_since_its_last_connection_closed_and_not_since_that_was_noticed() {
-    for (play, pause, state) in [
-        ("run 2; until 5; leave 0..2", 100, RunState::Gone),
-        ("rank 0..2 of 2 at 10.0.0.1; until 5; leave 0..2", 100, RunState::Ended),
-        ("run 1; until 5; exit 0 last", 2000, RunState::Finished),
-    ] {
-        let mut lab = Lab::new();
-        lab.scene.is_free();
-        lab.pauses = vec![pause];
-        lab.play(play);
-        lab.until(9.0);
-        let run = &lab.insight.documents(lab.now).list(0).runs[0];
-        assert_eq!((run.state, run.state_since), (state, 5.0));
-    }
-}
-
-#[test]
 fn one_id_on_two_ports_is_told() {
     let mut lab = Lab::expecting(3, 3);
     lab.scene.is_row("cases", "a job whose nodes have two ids is told with both (2)");
-    let mut there = Lab::expecting(3, 3);
-    there.scene.is_free();
     lab.join("train", 0..2);
-    there.join("train", 2..3);
+    let mut there = StateModel::default();
+    there.change(2, "node2", 1002, "join", lab.now);
     let (conn, peer) = (ConnId::new(7, 7), ([10, 77, 0, 12], 40000).into());
     let (port, key) = (PORT + 1, || b"/torch.rendezvous.train".as_slice().into());
     lab.insight.observe(port, lab.now, Observed::Client { conn, peer, pid: Some(1002), key: key() });
-    let value = there.state_of("train").into();
+    let value = there.value().into();
     lab.insight.observe(port, lab.now, Observed::Wrote { conn, key: key(), value });
     lab.pass(33.0);
 }

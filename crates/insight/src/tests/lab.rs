@@ -85,6 +85,7 @@ pub(super) struct Lab {
     /// What it is compared with.
     pub(super) scene: Scene,
     states: BTreeMap<String, StateModel>,
+    pub(super) gates: Gates,
     pub(super) clients: BTreeMap<u32, (ConnId, IpAddr, u32)>,
     pub(super) serial: u32,
 }
@@ -126,24 +127,15 @@ impl Lab {
             news: Vec::new(),
             scene: Scene::of_test(),
             states: BTreeMap::new(),
+            gates: Gates::new(Duration::from_secs(30), 1000),
             clients: BTreeMap::new(),
             serial: 0,
         }
     }
 
-    /// The start gate of `run`: pods by name, node rank, number of nodes; and those turned away.
-    pub(super) fn gate(&mut self, run: &str, pods: &[(&str, u32, u32)], turned_away: &[(&str, u32, u32)]) {
-        let mut gates = Gates::new(Duration::from_secs(30), 1000);
-        for &(pod, rank, nodes) in pods.iter().chain(turned_away) {
-            let _ = gates.announce(run, &announcement(pod, rank, nodes), None, self.now);
-        }
-        let snapshot = self.look_at_gate(run, &gates);
-        let away = snapshot.map_or(0, |snapshot| snapshot.turned_away.len());
-        assert_eq!(away, turned_away.len());
-    }
-
     /// The server looks at the gate of a run, and hands over what it sees.
-    pub(super) fn look_at_gate(&mut self, run: &str, gates: &Gates) -> Option<GateSnapshot> {
+    pub(super) fn look_at_gate(&mut self, run: &str) -> Option<GateSnapshot> {
+        let gates = &self.gates;
         let snapshot = gates.of(run).and_then(|run| run.snapshot(self.now, gates.pod_timeout()));
         let heard = Timestamp(self.now.0.saturating_sub(gates.pod_timeout()));
         self.insight.gate(run, snapshot.clone(), heard);
@@ -174,7 +166,12 @@ impl Lab {
     }
 
     pub(super) fn pass(&mut self, seconds: f64) {
-        self.until(self.began + self.now.0.as_secs_f64() + seconds);
+        self.until(self.seconds() + seconds);
+    }
+
+    /// Seconds of the story.
+    pub(super) fn seconds(&self) -> f64 {
+        self.began + self.now.0.as_secs_f64()
     }
 
     fn go_on(&mut self) {
@@ -197,7 +194,7 @@ impl Lab {
             self.insight.waits(PORT, waits, &heard, self.now);
         }
         self.insight.tick(self.now);
-        let at = self.began + self.now.0.as_secs_f64();
+        let at = self.seconds();
         for news in self.insight.take_changes() {
             if let Change::Explanation { explanation, aloud, .. } = &news {
                 self.scene.tell(at, self.began - self.epoch, explanation, *aloud);
@@ -315,7 +312,7 @@ impl Lab {
     /// behind relays, but for those that `go`.
     pub(super) fn restart(&mut self, away: f64, go: &[u32]) {
         const ID: u32 = 1;
-        self.scene.restarts(self.began + self.now.0.as_secs_f64());
+        self.scene.restarts(self.seconds());
         let mut image = Image::default();
         self.store.keep_rows(ID);
         let mut rows = Vec::new();
@@ -401,11 +398,6 @@ impl Lab {
         model.change(n, &host, pid, change, self.now);
         let desired = model.value();
         self.compare_set(n, run, &expected, &desired);
-    }
-
-    /// What the state of a run is, as its agents write it.
-    pub(super) fn state_of(&self, run: &str) -> Vec<u8> {
-        self.states[run].value()
     }
 
     /// A compare-set that fails, as it does when another was faster.

@@ -1,14 +1,6 @@
 //! Links that are away: told as such, and nobody is said to have died.
 
-use std::net::IpAddr;
-use std::ops::Range;
-use std::time::Duration;
-
-use super::lab::{Lab, announcement};
 use super::stories::stories;
-use crate::LinkEvent;
-use rallypoint_api::{Explanation, Node, NodeState, Presence, Severity};
-use rallypoint_rendezvous::gate::{Contact, Gates};
 
 /// Pods have passed their gate, each with one rank, and rank 0 waits for rank 1.
 #[test]
@@ -150,105 +142,30 @@ away 10.77.0.0 train-0; pass 40; said waiting
     );
 }
 
-/// Three pods at their gate, each at an address of its own.
-struct Pods {
-    lab: Lab,
-    gates: Gates,
-}
-
-impl Pods {
-    fn announce(ranks: Range<u32>) -> Self {
-        let mut pods = Self { lab: Lab::new(), gates: Gates::new(Duration::from_secs(30), 1) };
-        ranks.for_each(|rank| pods.announces(rank));
-        pods
-    }
-
-    fn announces(&mut self, rank: u32) {
-        let said = announcement(&format!("train-{rank}"), rank, 3);
-        self.gates.announce("job", &said, None, self.lab.now).expect("it is taken");
-        self.lab.look_at_gate("job", &self.gates);
-    }
-
-    /// Lets time pass, while those with these ranks are connected.
-    fn pass(&mut self, seconds: u32, connected: &[u32]) {
-        let is_connected = |addr| connected.iter().any(|rank| addr == IpAddr::from([10, 1, 0, *rank as u8]));
-        let contact = |addr| if is_connected(addr) { Contact::Connected } else { Contact::None };
-        for _ in 0..seconds {
-            self.gates.tick(self.lab.now, contact);
-            self.lab.look_at_gate("job", &self.gates);
-            self.lab.pass(1.0);
-        }
-    }
-
-    fn said(&self) -> Option<Explanation> {
-        self.lab.run("job").explanations.into_iter().find(|said| said.code == "pods_idle")
-    }
-
-    /// How many are shown to be there, and gone.
-    fn assert_counted(&self, there: u32, gone: u32) {
-        let run = self.lab.run("job");
-        let nodes = &run.summary.nodes;
-        // Nobody misses them when all have left.
-        let missing = if there == 0 { 0 } else { gone };
-        assert_eq!((nodes.joined, nodes.gone, nodes.missing), (there, gone, Some(missing)));
-        assert_eq!(run.missing.len() as u32, missing);
-        assert!(
-            run.missing.iter().all(|node| node.presence == Presence::Announced && node.last_seen.is_some())
-        );
-        let is_there = |node: &&Node| node.state == NodeState::Announced;
-        assert_eq!(run.participants.iter().filter(is_there).count() as u32, there);
-        assert!(self.said().is_some(), "it is told");
-    }
-}
-
-/// They import something, or hang in it, or have ended.
+/// They import something, or hang in it, or have ended. Without relays nothing is heard of them.
 #[test]
-fn pods_of_which_nothing_comes_after_the_gate_are_told() {
-    let mut pods = Pods::announce(0..3);
-    pods.pass(20, &[]);
-    for name in ["train-0", "train-1:29500", "train-2"] {
-        pods.lab.link(name, LinkEvent::Came);
-    }
-    pods.pass(15, &[0, 1, 2]);
-    assert_eq!(pods.said().map(|said| said.severity), Some(Severity::Info));
-    pods.lab.link("train-2", LinkEvent::Left);
-    pods.pass(9, &[0, 1]);
-    assert_eq!(pods.said().map(|said| said.severity), Some(Severity::Warning));
-    pods.assert_counted(2, 1);
-    // It does not count at the gate any more.
-    pods.pass(31, &[0, 1]);
-    pods.assert_counted(2, 1);
-    // Then the others end, and the gate is forgotten.
-    pods.lab.link("train-0", LinkEvent::Left);
-    pods.lab.link("train-1:29500", LinkEvent::Left);
-    pods.pass(40, &[]);
-    pods.assert_counted(0, 3);
-    // They are started again.
-    for (rank, name) in (0..).zip(["train-0", "train-1:29500", "train-2"]) {
-        pods.lab.link(name, LinkEvent::Came);
-        pods.announces(rank);
-    }
-    pods.pass(1, &[0, 1, 2]);
-    pods.assert_counted(3, 0);
-}
-
-/// Without relays nothing is heard of them.
-#[test]
-fn pods_without_relays_are_not_heard_of_after_the_gate() {
-    let mut pods = Pods::announce(0..3);
-    pods.pass(25, &[]);
-    // One is started again and again, and passes the open gate each time.
-    pods.announces(1);
-    pods.pass(15, &[]);
-    pods.pass(25, &[]);
-    // One comes at last.
-    let lab = &mut pods.lab;
-    lab.joins(0, "job", "join");
-    lab.pass(1.0);
-    assert!(pods.said().is_none());
-    assert_eq!(pods.lab.run("job").summary.nodes.expected.map(|it| it.min), Some(3));
-    // Or none ever.
-    let mut pods = Pods::announce(0..3);
-    pods.pass(631, &[]);
-    assert!(pods.lab.insight.documents(pods.lab.now).list(0).runs.is_empty());
+fn pods_of_which_nothing_comes_after_the_gate() {
+    stories(
+        "links",
+        "
+= pods of which nothing comes after the gate are told
+announce train-0:0/3 train-1:1/3 train-2:2/3; attended 20
+link train-0 came; link train-1:29500 came; link train-2 came; attended 15 0..3
+see explanations.code=pods_idle explanations.severity=info; link train-2 left; attended 9 0,1
+see explanations.code=pods_idle explanations.severity=warning nodes.joined=2 nodes.gone=1 nodes.missing=1
+see missing.presence=announced missing.last_seen=35.0 participants.state=announced,announced,gone
+attended 31 0,1; holds pods_idle; see nodes.joined=2 nodes.gone=1 nodes.missing=1 missing.presence=announced
+see missing.last_seen=35.0 participants.state=announced,announced,gone
+link train-0 left; link train-1:29500 left; attended 40; holds pods_idle
+see nodes.joined=0 nodes.gone=3 nodes.missing=0 missing.name= participants.state=gone,gone,gone
+link train-0 came; announce train-0:0/3; link train-1:29500 came; announce train-1:1/3
+link train-2 came; announce train-2:2/3; attended 1 0..3; holds pods_idle
+see nodes.joined=3 nodes.gone=0 nodes.missing=0 participants.state=announced,announced,announced
+= pods without relays are not heard of after the gate
+announce train-0:0/3 train-1:1/3 train-2:2/3; attended 25; announce train-1:1/3; attended 40
+join 0; pass 1; see explanations.code=run_started nodes.expected.min=3
+= pods without relays are not heard of after the gate (2)
+announce train-0:0/3 train-1:1/3 train-2:2/3; attended 631; runs 0
+",
+    );
 }

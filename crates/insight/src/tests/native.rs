@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::lab::{Lab, PORT};
 use super::stories::{Checked, Stage, number, stage_all};
 use crate::StoreOwner;
-use rallypoint_api::{Evidence, RunState, Seen};
+use rallypoint_api::RunState;
 use rallypoint_protocol::ids::{Label, RunId};
 use rallypoint_rendezvous::{
     Action, Decision, Join, JoinStanding, KeptChange, LeaveRequest, NodeInfo, Outcome, RankInRound,
@@ -25,7 +25,7 @@ pub(super) struct Native {
     store: Option<u16>,
 }
 
-fn address(rank: u32) -> String {
+pub(super) fn address(rank: u32) -> String {
     format!("10.0.0.{rank}")
 }
 
@@ -385,20 +385,26 @@ join a; pass 1503; holds round_deadline=1; extend 600; pass 2; holds round_deadl
 holds round_deadline=1; said round_deadline=3; pass 300; said round_deadline=4; holds round_deadline=0
 = a round that gathered before a restart of the server has done so since then
 nodes 3..3; join a; join b; pass 60; reborn; join a; pass 1; join b; pass 40; says 1 min 33 s
+= who left is told with the time at which it left [soon]
+two; left b its work failed; pass 4; see explanations.since=46.0,46.0,0.0,0.0
+= what native nodes did is shown with when [free]
+two; cut b; pass 20; see explanations.code=lost,node_silent,run_started,round_complete
+see explanations.evidence.seen=closed,closed,joined,joined explanations.evidence.at=46.0,46.0,0.0,0.0
+see explanations.evidence.who=b (10.0.0.1), rank 1,b (10.0.0.1), rank 1,a (10.0.0.1),b (10.0.0.1)
+again a:0; pass 40
+see explanations.code=nodes_missing,lost,node_silent,run_started,run_started,round_complete
+see explanations.evidence.seen=joined,closed,closed,joined,joined,joined
+see explanations.evidence.at=66.5,46.0,46.0,66.5,0.0,0.0
+= what native nodes did is shown with when (2) [free]
+two; unpark b; pass 8; see explanations.evidence.seen=heard,joined,joined
+see explanations.evidence.at=46.0,0.0,0.0
+= what native nodes did is shown with when (3) [free]
+two; close node a; left a failed; pass 3; see explanations.evidence.seen=left,null,joined,joined
+see explanations.code=run_closed,run_closed,run_started,round_complete
 = in the last call a round closes when that is over
 nodes 2..3; join a; pass 2; see state=joining; closes 1798; join b; pass 2; see state=last_call; closes 28
 ",
     );
-}
-
-#[test]
-fn who_left_is_told_with_the_time_at_which_it_left() {
-    let mut native = Native::soon((2, 2));
-    native.play("two; left b its work failed; pass 4");
-    let run = native.lab.run("job");
-    let said = run.explanations.iter().find(|said| said.code == "lost").expect("it is said");
-    // It is told a moment later, with those that leave then.
-    assert!(run.now - said.since >= 4.0, "{} s before {}", run.now - said.since, run.now);
 }
 
 #[test]
@@ -520,33 +526,6 @@ fn what_fails_after_an_operator_closed_the_store_of_a_round_is_told_with_that() 
             native.play(what_fails);
         }
     }
-}
-
-#[test]
-fn what_native_nodes_did_is_shown_with_when() {
-    let seen = |play: &str, code: &str| {
-        let mut native = Native::of(Lab::new(), (2, 2));
-        native.lab.scene.is_free();
-        native.play("two");
-        native.play(play);
-        let said = native.lab.said.iter().find(|(_, said)| said.code == code);
-        let (at, said) = said.unwrap_or_else(|| panic!("{code} was not said"));
-        let one = |one: &Evidence| (one.seen, one.who.clone(), (at - one.at).round() as i64);
-        said.evidence.iter().map(one).collect::<Vec<_>>()
-    };
-    let b = || "b (10.0.0.1), rank 1".to_owned();
-    assert_eq!(seen("", "run_started")[0].1, "a (10.0.0.1)");
-    assert_eq!(seen("cut b; pass 20", "node_silent"), [(Seen::Closed, b(), 3)]);
-    assert_eq!(seen("cut b; pass 20", "lost"), [(Seen::Closed, b(), 15)]);
-    assert!(matches!(seen("unpark b; pass 8", "node_silent")[..], [(Seen::Heard, _, 8..)]));
-    let waits = seen("cut b; pass 20; again a:0; pass 40", "nodes_missing");
-    assert!(matches!(&waits[..], [(Seen::Joined, who, 25..)] if who == "a"), "{waits:?}");
-    let mut native = Native::of(Lab::new(), (2, 2));
-    native.lab.scene.is_free();
-    native.play("two; close node a; left a failed; pass 3");
-    let closed = native.lab.run("job").explanations.into_iter().find(|said| !said.evidence.is_empty());
-    let closed = closed.expect("it is told");
-    assert_eq!((closed.code.as_str(), closed.evidence[0].seen), ("run_closed", Seen::Left));
 }
 
 /// A state of a run of the nodes a, b and c, with ranks 0 to 2 in round 1, where there is one.

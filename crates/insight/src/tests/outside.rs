@@ -10,53 +10,35 @@ fn who_is_of_no_job_is_told_or_left_alone() {
         "outside",
         "soon free",
         "
-= a program waits for a key that nobody writes
-come 1 801; set 1 data_ready; come 2 802; wait 2 data_redy; pass 6; says data_redy | data_ready | 802
 = a process that published on one of its connections is named once
-come 1 801; conn 4 801 at 10.0.0.1; set 1 /w/0/0 gloo; come 2 802; wait 2 /go; pass 6; nowhere 801 at
+come 1; conn 4 801 at 10.0.0.1; set 1 /w/0/0 gloo; come 2; wait 2 /go; pass 6; nowhere 801 at
 says not there: process 801 on host1, rank 0 of `/w/0` (connected
-= two programs wait for each other
-come 1 801; wait 1 from_b; come 2 802; wait 2 from_a; pass 6
-says not there: process 802 at 10.0.0.2 (connected, waits for `from_a`)
-says (connected, waits for `from_b`); both processes that are connected wait
-= who should write it was there and ended
-come 1 801; come 2 802; set 2 other; pass 1; wait 1 table; leave 2; pass 6; nowhere not there:
-says `table` | gone: process 802 at 10.0.0.2 (connection closed
 = a process does not come to a barrier of programs, and one ended long before
-for 1..5: come % 800+%
-leave 4; pass 90; add 1,2 /ckpt/num_members; wait 1,2 /ckpt/last_member; pass 6
+come 1..5; leave 4; pass 90; add 1,2 /ckpt/num_members; wait 1,2 /ckpt/last_member; pass 6
 says 801 at 10.0.0.1 and process 802 | the barrier `/ckpt`, which 2 | not there: process 803 at 10.0.0.3 (
 nowhere gone:
 = programs use different prefixes
-for 1..4: come % 800+%
-wait 1,2 /run_a/0//cpu//0/2; wait 3 /run_b/0//cpu//0/0; pass 6
+come 1..4; wait 1,2 /run_a/0//cpu//0/2; wait 3 /run_b/0//cpu//0/0; pass 6
 says 801 at 10.0.0.1 and process 802 | rank 2 of the group below the prefix `run_a` | the same prefix
 says not there: process 803 at 10.0.0.3 (connected, waits for `/run_b/
 = programs with one prefix lack one of them
-come 1 801; wait 1 /run/0//cpu//0/1; pass 6; nowhere same prefix | not there:; says `run` | not reached
+come 1; wait 1 /run/0//cpu//0/1; pass 6; nowhere same prefix | not there:; says `run` | not reached
 = members of a group that a program makes with gloo have one rank, or are prepared for other numbers
-for 1..4: come % 800+%
-set 1 /update/0/0 gloo3; set 2,3 /update/0/1 gloo3; wait 1..4 /update/0/2; pass 6
+come 1..4; set 1 /update/0/0 gloo3; set 2,3 /update/0/1 gloo3; wait 1..4 /update/0/2; pass 6
 says two live processes have claimed rank 1 of the group below `update`: process 802 on host2
 says 802 | the address of rank 2 of the group of 3 below the prefix `update` | one world size
 set 3 /weights/0/1 gloo; set 1 /weights/0/0 gloo3; wait 3 /weights/0/5; pass 6
 says prepared for different sizes: process 803 on host3 for 2 and process 801 on host1 for 3
 cancel 3; pass 6; says process 803 on host3 gave up on `/weights/0/5`
 = processes make a group below a prefix of their own and a rank waits in that of its job
-rank 0 of 3; come 1 801; come 2 802; set 1,2 /up/0/# gloo3; wait 0 pg//cpu//0/1; wait 1,2 /up/0/0; pass 6
+rank 0 of 3; come 1,2; set 1,2 /up/0/# gloo3; wait 0 pg//cpu//0/1; wait 1,2 /up/0/0; pass 6
 says the prefix `up`; not there: rank 0 on host0 (connected | the same prefix
 says told no rank here: process 801 on host1, rank 1 of `/up/0` (waits for
 = who replaces a process of torchft has the group of before
-for 1..4: come % 800+%
-leave 3; wait 1 /torchft/2/0/0/1; wait 2 /torchft/1/0/0/0; pass 6
+come 1..4; leave 3; wait 1 /torchft/2/0/0/1; wait 2 /torchft/1/0/0/0; pass 6
 says different groups: process 802 at 10.0.0.2 below the sub-group torchft/1/0
 = what a program waits for comes
-come 1 801; wait 1 go; pass 2; come 2 802; set 2 go; pass 6; quiet
-= a program waits again and again for a key
-come 1 801; come 2 802; set 1 once; del 1 once
-6x wait 1 go; wait 2 once; pass 0.8; cancel 1,2; pass 0.2
-says process 801 at 10.0.0.1 has waited | for `go`, which nobody has written
-says process 802 at 10.0.0.2 has waited | for `once`, which was there: process 801 at 10.0.0.1 deleted it
+come 1; wait 1 go; pass 2; come 2; set 2 go; pass 6; quiet
 = ranks wait again and again for a key of the program
 rank 0..3 of 3; pass 40
 6x wait 0 shard; wait 1 /default_pg/shard; pass 0.8; cancel 0,1; pass 0.2
@@ -64,65 +46,56 @@ says rank 0 on host0 has waited | for `shard`, which nobody has written; not the
 says rank 1 on host1 has waited | for `/default_pg/shard`
 nowhere gave up
 = a group of vLLM waits for a message
-for 1..4: come % 800+%
-wait 1,2 /broadcast_from/0/3; pass 6
+come 1..4; wait 1,2 /broadcast_from/0/3; pass 6
 says not there: process 803 at 10.0.0.3 (connected | /broadcast_from/0/3 | 801
 says 802
-= programs look again and again for a key, and another reads how many have come
-for 1..4: come % 800+%
-add 1 arrived
-30x ask 1 /done; get 2 arrived; pass 0.2
-says process 801 at 10.0.0.1 has asked | for `/done` again and again | nobody has written
-says 802 at 10.0.0.2 has asked | which is 1 | 803 at 10.0.0.3 (connected, waits for nothing
-says ) and process 801 at 10.0.0.1 (connected, waits for `/done`)
 = what a program looked for comes, it reads something else, and another looks only once
-come 1 801; come 2 802; add 2 arrived; ask 2 /other
+come 1,2; add 2 arrived; ask 2 /other
 20x ask 1 /done; get 1 arrived; pass 0.1
 set 2 /done; ask 1 /done; get 1 /done; pass 6; quiet
 = what stands beside a key that is waited for is told
-come 1 801; set 1 /task/1/doing; come 2 802; wait 2 /task/1/done; pass 6
+come 1; set 1 /task/1/doing; come 2; wait 2 /task/1/done; pass 6
 says `/task/1/done`, which nobody has written; beside it there is `/task/1/doing` written by process 801
 = who polls is told what stands beside it and that two have written that
-for 1..4: come % 800+%
-set 1,2 /send/0/0
+come 1..4; set 1,2 /send/0/0
 12x ask 3 /send/0/1; pass 0.5
 says for `/send/0/1` again | beside it there is `/send/0/0` written by process 801 at 10.0.0.1 and process 802
 = who deleted a key that is waited for has ended
-come 1 801; come 2 802; set 1 /meta/1; del 1 /meta/1; leave 1; wait 2 /meta/1; pass 6
+come 1,2; set 1 /meta/1; del 1 /meta/1; leave 1; wait 2 /meta/1; pass 6
 says `/meta/1`, which was there: process 801 at 10.0.0.1 deleted it
 = of two that give up on a key of the program one ends and the other goes on
-come 1 801; come 2 802; wait 1,2 go; pass 4; cancel 1,2; leave 1; pass 5
+come 1,2; wait 1,2 go; pass 4; cancel 1,2; leave 1; pass 5
 says process 801 at 10.0.0.1 gave up on `go` after 4 s
 nowhere 802 gave up | 802 at 10.0.0.2 gave up
 = who had a lock has ended and others try to take it
-for 1..4: come % 800+%; lock % download
+come 1..4; lock 1..4 download
 30x lock 2,3 download; pass 0.2
 leave 1; pass 1
 6x lock 2,3 download; pass 1
 says 802 at 10.0.0.2 and process 803 | `download` again and again for up to | gone: process 801 at 10.0.0.1
 = a lock is a key that is there and who has set it has ended
-come 1 801; come 2 802; set 1 lock; leave 1; pass 1
+come 1,2; set 1 lock; leave 1; pass 1
 12x ask 2 lock; pass 0.5
 pass 1
 says 802 at 10.0.0.2 has asked for `lock` again and again | which is there; gone: process 801 at 10.0.0.1
 = who had a lock that counts has ended and another tries to get it
-come 1 801; come 2 802; add 1 lock; leave 1; pass 1
+come 1,2; add 1 lock; leave 1; pass 1
 12x add 2 lock; take 2 lock; pass 0.5
 says 802 at 10.0.0.2 has asked for `lock` again and again | they take back; gone: process 801
 = who reads a text again and again finds the same
-come 1 801; come 2 802; set 1 state writing; leave 1; pass 1
+come 1,2; set 1 state writing; leave 1; pass 1
 12x get 2 state; pass 0.5
 says 802 at 10.0.0.2 has asked for `state` again and again | which has not changed; gone: process 801
 = who waited once and gave up does not ask again and again with another
-come 1 801; come 2 802; wait 1 go; pass 0.7; cancel 1
+come 1,2; wait 1 go; pass 0.7; cancel 1
 30x ask 2 go; pass 0.2
 says process 802 at 10.0.0.2 has asked | not there: process 801
 = what is waited for in slices is there and nobody waits any more
-come 1 801; come 2 802
+come 1,2
 3x wait 1 go; pass 0.7; cancel 1
 wait 1 go; pass 0.2; set 2 go; pass 4; quiet
 = a program waits for what was there before the store was reset
-come 1 801; set 1 go; pass 1; reset; wait 1 go; pass 6
+come 1; set 1 go; pass 1; reset; wait 1 go; pass 6
 says `go`, which does not exist; an operator reset
 = who polls on one connection and waits on another is told with its wait
 rank 0..3 of 3; met 0..3 3; as 12 2; wait 0 /go; wait 12 /other
@@ -138,58 +111,50 @@ rank 0..3 of 3; met 0..3 3; as 12 2; add 12 x; wait 0 /go; pass 1; leave 2; pass
 says gone: rank 2 on host2
 nowhere no rank here
 = a program that comes after the store was reset
-come 1 801; set 1 go; reset; pass 1; come 2 802; wait 2 go; pass 6; says `go`, which does not exist
+come 1; set 1 go; reset; pass 1; come 2; wait 2 go; pass 6; says `go`, which does not exist
 = members of a group below a prefix of their own are prepared for different sizes and nobody waits
-for 1..5: come % 800+%
-set 1 /dp/0/0 gloo; set 2 /dp/0/1 gloo; set 3 /dp/0/2 gloo3; pass 6
+come 1..5; set 1 /dp/0/0 gloo; set 2 /dp/0/1 gloo; set 3 /dp/0/2 gloo3; pass 6
 says below `/dp/0` are prepared for different sizes: process 801 on host1 and process 802 on
 says 802 on host2 for 2 and process 803 on host3 for 3
 set 1 /dp/0/0 gloo3; set 2 /dp/0/1 gloo3; pass 2; holds world_sizes_differ=0
 set 1 /dp/0/0 gloo; set 2 /dp/0/1 gloo; pass 6; holds world_sizes_differ=0
-= who looks again and again for what others wait for is there
-for 1..4: come % 800+%
-wait 1 /go
-30x ask 2 /go; pass 0.2
-says `/go`, which nobody has written; not there: process 803 at 10.0.0.3
-nowhere not there: process 802 | not there: process 801
 = ranks of an old torch count who has come to their barrier
 rank 0,1 of 4; add 0,1 /default_pg/store_based_barrier_key:1
 30x count 0,1 /default_pg/store_based_barrier_key:1; pass 0.2
 says at the barrier `1`, which 2 have reached | new_group on all ranks
 = who has not come to torch's barrier is named without a rank
-for 0..3: come % 800+%
+come 0..3
 for 0..3: add % init/; pass 6; wait 0 /default_pg/store_based_barrier_key:1:last_worker; pass 6
 says not there: process 801 at 10.0.0.1 (connected, asked last
 = a wait that has just begun is not said to be none
-for 1..4: come % 800+%
-wait 1 /go; pass 1.9; add 2 x; pass 0.4
+come 1..4; wait 1 /go; pass 1.9; add 2 x; pass 0.4
 nowhere process 802 at 10.0.0.2 (connected, asked last 0.4 s ago, waits
 = an agent of NIXL asks for one that has not published
-come 1 801; set 1 /nixl/agents/metadata/decode-0/NULL_AGENT
+come 1; set 1 /nixl/agents/metadata/decode-0/NULL_AGENT
 6x ask 1 /nixl/agents/metadata/prefill-0/NULL_AGENT; pass 1
 pass 6
 says agent decode-0 | prefill-0 | nobody has written
 = an agent of NIXL asks for one that has ended
-come 1 801; set 1 /nixl/agents/metadata/decode-0/NULL_AGENT
-come 2 802; set 2 /nixl/agents/metadata/prefill-0/NULL_AGENT; leave 2; pass 70
+come 1; set 1 /nixl/agents/metadata/decode-0/NULL_AGENT
+come 2; set 2 /nixl/agents/metadata/prefill-0/NULL_AGENT; leave 2; pass 70
 6x ask 1 /nixl/agents/metadata/prefill-0/NULL_AGENT; pass 1
 pass 6
 says agent decode-0 | prefill-0 | closed
 = an agent of NIXL asks for one that comes
-come 1 801; set 1 /nixl/agents/metadata/decode-0/NULL_AGENT
+come 1; set 1 /nixl/agents/metadata/decode-0/NULL_AGENT
 2x ask 1 /nixl/agents/metadata/prefill-0/NULL_AGENT; pass 1
-come 2 802; set 2 /nixl/agents/metadata/prefill-0/NULL_AGENT
+come 2; set 2 /nixl/agents/metadata/prefill-0/NULL_AGENT
 6x ask 1 /nixl/agents/metadata/prefill-0/NULL_AGENT; pass 1
 pass 6; quiet
 = no agent leads the rendezvous of ft_launcher
-for 1,2: come % 800+%; add % /ft_rendezvous_barrier:job:join_count_0
+come 1,2; add 1,2 /ft_rendezvous_barrier:job:join_count_0
 6x ask 1 /ft_rendezvous_barrier:job:shutdown; pass 1
 pass 6
 says job | 801 | /ft_rendezvous_barrier:job:shutdown
 = an agent that comes later leads it
-come 1 801; add 1 /ft_rendezvous_barrier:job:join_count_0
+come 1; add 1 /ft_rendezvous_barrier:job:join_count_0
 2x ask 1 /ft_rendezvous_barrier:job:shutdown; pass 1
-come 2 802; add 2 /ft_rendezvous_barrier:job:join_count_0; set 2 /ft_rendezvous_barrier:job:shutdown
+come 2; add 2 /ft_rendezvous_barrier:job:join_count_0; set 2 /ft_rendezvous_barrier:job:shutdown
 6x ask 1 /ft_rendezvous_barrier:job:shutdown; pass 1
 pass 6; quiet
 = a probe waits for the rank that is missing
@@ -201,7 +166,7 @@ rank 0 of 2; await 0 1; probe 90; pass 0.2; leave 90; pass 6
 says rank 1
 nowhere 9001
 = ranks that have met and another process ask and wait for keys of the program
-rank 0,1 of 2 at 10.0.0.1; met 0,1 2; come 5 805; wait 5 /quorum
+rank 0,1 of 2 at 10.0.0.1; met 0,1 2; come 5; wait 5 /quorum
 30x ask 0 /joined; pass 0.2
 says process 805 at 10.0.0.5 has waited | for `/quorum`, which nobody has written
 says rank 0 on host0 has asked for `/joined` | rank 1 on host1 | connected, and told no rank here: process 805

@@ -1,8 +1,6 @@
 //! c10d nodes that others take out of the round, that die in it, and those that come after them.
 
-use super::lab::Lab;
-use super::stories::{Stage as _, stories};
-use rallypoint_api::Severity;
+use super::stories::stories;
 
 #[test]
 fn nodes_that_are_taken_out_or_die_in_a_round() {
@@ -50,31 +48,22 @@ run 2
 3x cas 0,1; pass 5
 60x get 0,1 /torch.rendezvous.job; pass 1
 said node_silent=0; pass 15; said node_silent
+= a round that counts a dead node says so
+join 0..2; pass 5; leave 1; pass 5; joins 2 join complete; pass 2
+see explanations.code=round_complete,lost,run_started explanations.severity=error,error,info
+see explanations.evidence.pid=1001,1001,null; wait 2 c10d/torchelastic/role_info/1; pass 40
+= a round that counts a dead node says so (2)
+join 0..2; pass 5; leave 1; pass 0.5; joins 2 join complete; pass 2
+see explanations.code=round_complete,lost,run_started explanations.severity=error,error,info
+see explanations.evidence.pid=1001,1001,null; wait 2 c10d/torchelastic/role_info/1; pass 40
+= a node that is silent again is said to be
+run 3
+16x cas 0,2; pass 1
+cas 0 drop:1
+5x cas 0,2; pass 1
+get 1 /torch.rendezvous.job
+14x cas 0,2; pass 1
+see missing.name=node1 missing.last_seen=21.9
 ",
     );
-}
-
-/// torch counts a node until its heartbeats expire, so a round may be complete with one that is dead. That is
-/// said at once.
-#[test]
-fn a_round_that_counts_a_dead_node_says_so() {
-    for died_before in [5.0, 0.5] {
-        let mut lab = Lab::new();
-        lab.play(&format!("join 0..2; pass 5; leave 1; pass {died_before}; joins 2 join complete; pass 2"));
-        let said = lab.said.iter().find(|(_, said)| said.code == "round_complete");
-        let (_, complete) = said.expect("it is said");
-        assert_eq!(complete.severity, Severity::Error);
-        assert!(complete.evidence.iter().any(|closed| closed.pid == Some(1001)), "{:?}", complete.evidence);
-        lab.play("wait 2 c10d/torchelastic/role_info/1; pass 40");
-    }
-}
-
-/// A node that was taken out, came back, and is frozen again: its silence is counted anew.
-#[test]
-fn a_node_that_is_silent_again_is_said_to_be() {
-    let mut lab = Lab::new();
-    lab.play("run 3\n16x cas 0,2; pass 1\ncas 0 drop:1\n5x cas 0,2; pass 1\nget 1 /torch.rendezvous.job");
-    let heard = lab.now.0.as_secs_f64();
-    lab.play("14x cas 0,2; pass 1\nsee missing.name=node1");
-    assert_eq!(lab.run("job").missing[0].last_seen, Some(heard));
 }

@@ -9,9 +9,7 @@ use serde_json::Value as Json;
 use super::lab::Lab;
 
 /// Changes: the second, the connection, and what is changed.
-pub(super) type Script = &'static str;
-
-fn changes(script: Script) -> impl Iterator<Item = (f64, u32, &'static str)> {
+fn changes(script: &'static str) -> impl Iterator<Item = (f64, u32, &'static str)> {
     let change = |change: &'static str| {
         let mut parts = change.splitn(3, ' ');
         Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?))
@@ -38,9 +36,10 @@ fn value(text: &str, len: Option<u64>) -> Vec<u8> {
     bytes
 }
 
-/// Replays a sample, and then lets `after` seconds pass.
-pub(super) fn replay(name: &str, script: Script, mut lab: Lab, after: f64) -> Lab {
+/// Replays a sample with its changes, and then lets `after` seconds pass.
+pub(super) fn replay(name: &str, mut lab: Lab, after: f64) -> Lab {
     let rows = file(name);
+    let script = RECORDED.iter().find(|(_, of, ..)| *of == name).map_or("", |(.., script)| script);
     let mut script = changes(script).peekable();
     let str_of = |row: &Json, field: &str| row[field].as_str().unwrap_or_default().to_owned();
     let list = |row: &Json| -> Vec<String> {
@@ -105,18 +104,16 @@ pub(super) fn replay(name: &str, script: Script, mut lab: Lab, after: f64) -> La
     lab
 }
 
-pub(super) const RUN_7: Script = "3.21 1 join, 5.65 2 join deadline, 9.68 2 complete, 16.64 1 close";
-
-pub(super) const RUN_4_PLUGIN: Script = "3.07 2 join, 3.10 1 join complete, 11.16 1 close";
-
-pub(super) const RUN_1: Script =
-    "7.21 1 join, 13.32 2 join, 14.59 3 join, 15.30 4 join complete, 37.09 4 close";
-
 /// A recorded job: the scene, the recording, how many nodes are expected, and its changes.
-type Recorded = (&'static str, &'static str, Option<(u32, u32)>, Script);
+type Recorded = (&'static str, &'static str, Option<(u32, u32)>, &'static str);
 
 const RECORDED: &[Recorded] = &[
-    ("a healthy c10d run is told in three lines", "run1_c10d_4x2", Some((4, 4)), RUN_1),
+    (
+        "a healthy c10d run is told in three lines",
+        "run1_c10d_4x2",
+        Some((4, 4)),
+        "7.21 1 join, 13.32 2 join, 14.59 3 join, 15.30 4 join complete, 37.09 4 close",
+    ),
     (
         "a late node is missed only if it is very late",
         "run2_c10d_one_late",
@@ -144,7 +141,12 @@ const RECORDED: &[Recorded] = &[
         None,
         "4.08 1 join, 4.35 2 join complete, 13.84 2 close",
     ),
-    ("workers of a c10d run that use this store", "run4_plugin_workers_external", None, RUN_4_PLUGIN),
+    (
+        "workers of a c10d run that use this store",
+        "run4_plugin_workers_external",
+        None,
+        "3.07 2 join, 3.10 1 join complete, 11.16 1 close",
+    ),
     ("env runs without agents", "run4_env_standalone", None, ""),
     ("a rank zero that cannot bind", "run4_env_sidecar_rank0_cannot_bind", None, ""),
     ("static runs", "run4_static_sidecar_agentstore", None, ""),
@@ -166,15 +168,20 @@ const RECORDED: &[Recorded] = &[
         "8.15 1 join, 8.37 2 join complete, 20.02 3 redundant, 20.16 4 redundant, \
          29.07 3 drop:1 drop:2 next, 29.10 3 join, 29.22 4 join, 30.13 3 complete, 34.47 4 close",
     ),
-    ("a run of torch 2 4", "run7_c10d_torch24", None, RUN_7),
+    (
+        "a run of torch 2 4",
+        "run7_c10d_torch24",
+        None,
+        "3.21 1 join, 5.65 2 join deadline, 9.68 2 complete, 16.64 1 close",
+    ),
 ];
 
 #[test]
 fn recorded_jobs_are_told_as_they_were() {
-    for (scene, name, nodes, script) in RECORDED {
+    for (scene, name, nodes, _) in RECORDED {
         let mut lab = nodes.map_or_else(Lab::new, |(min, max)| Lab::expecting(min, max));
         lab.scene.is_row("replay", scene);
-        replay(name, script, lab, 60.0);
+        replay(name, lab, 60.0);
     }
 }
 
@@ -184,7 +191,7 @@ fn the_id_of_an_nccl_run_is_not_there_for_the_next() {
         ("run8_env_nccl2_torch215", "/default_pg/0//cuda//0/nccl_storekey_0"),
         ("run8_env_nccl_torch215", "/default_pg/0//cuda//0"),
     ] {
-        let mut lab = replay(name, "", Lab::new(), 0.0);
+        let mut lab = replay(name, Lab::new(), 0.0);
         // The second recording ends before its last rank does.
         for c in 1..=2 {
             if lab.is_connected(c) {

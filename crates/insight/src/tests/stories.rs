@@ -9,17 +9,18 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use super::faults;
-use super::lab::{Lab, PORT, gloo};
+use super::lab::{Lab, PORT, announcement, gloo};
 use super::yardstick;
 pub(super) use crate::testing::Checked;
 use crate::{AwayLink, Expectation, LinkEvent, LinkNews, StoreOwner};
 use rallypoint_api::{Explanation, LinkCounts, Severity};
 use rallypoint_protocol::ids::ConnId;
 use rallypoint_protocol::{PROBE, Request};
+use rallypoint_rendezvous::gate::{Contact, Gates};
 use rallypoint_store::Observed;
 
 /// Seconds in which a fault is told, with the time that a wait has to last.
@@ -215,7 +216,47 @@ impl Stage for Lab {
             }
             "gate" => {
                 let (pods, away) = rest.split_once(" away ").unwrap_or((rest, ""));
-                self.gate(run, &pods_of(pods), &pods_of(away));
+                self.gates = Gates::new(Duration::from_secs(30), 1000);
+                self.play(&format!("announce@{run} {pods} {away}"));
+                let snapshot = self.look_at_gate(run);
+                assert_eq!(snapshot.map_or(0, |it| it.turned_away.len()), pods_of(away).len());
+            }
+            "runs" => {
+                let runs = self.insight.documents(self.now).list(0).runs.len();
+                return same("the number of runs", &runs.to_string(), rest);
+            }
+            "foreign" => {
+                let admin = (PORT + 1, Some(vec![PORT]), "TCPStore");
+                let (port, of, what) = if first == "admin" { admin } else { (PORT, None, "HTTP") };
+                self.insight.foreign(port, of, [10, 0, 0, 9].into(), what, self.now);
+            }
+            // Client 0 hosts a store of its own, and looks so often how many have counted themselves here.
+            "counts" => (0..number(first)).for_each(|_| {
+                self.get(0, "init/");
+                self.pass(0.2);
+            }),
+            "looks" => self.pauses = vec![number(first).into()],
+            "announce" | "parks" | "unparks" => {
+                for (pod, rank, nodes) in pods_of(rest) {
+                    let said = announcement(pod, rank, nodes);
+                    match verb {
+                        "announce" => _ = self.gates.announce(run, &said, None, self.now),
+                        "parks" => self.gates.park(run, &said, 1),
+                        _ => _ = self.gates.cut(run, &said, 1, self.now),
+                    }
+                }
+                self.look_at_gate(run);
+            }
+            // Time passes, while pods with these ranks are connected.
+            "attended" => {
+                let there = if words.is_empty() { Vec::new() } else { clients(words) };
+                let is_there = |addr| there.iter().any(|&rank| announcement("", rank, 1).address == addr);
+                for _ in 0..number(first) {
+                    let contact = |addr| if is_there(addr) { Contact::Connected } else { Contact::None };
+                    self.gates.tick(self.now, contact);
+                    self.look_at_gate(run);
+                    self.pass(1.0);
+                }
             }
             "nogate" => self.insight.gate(run, None, self.now),
             "deaths" => return same("deaths", &self.insight.totals().node_deaths.to_string(), rest),
@@ -229,9 +270,14 @@ impl Stage for Lab {
             "exchange" => {
                 self.exchange(run, number(first), number(words.split(' ').next().unwrap_or_default()), of());
             }
-            "staticrun" => faults::static_run(self, run, number(first)),
-            "gather" => faults::gather(self, &clients(first), of()),
-            "reads" => faults::read_each_other(self, &clients(first), of()),
+            // Agents with their ranks, two for each.
+            "staticrun" => {
+                let nodes = number(first);
+                (0..nodes).rev().for_each(|n| self.static_node(n, run, n, nodes));
+                self.play(&format!("pass 0.1; assign@{run} 0 {nodes}x2; pass 2"));
+            }
+            "gather" => self.play(&format!("rank {first} of {0}; reads {first} of {0}", of())),
+            "reads" => self.read_each_other(&clients(first), of()),
             "see" => return self.see(run, rest),
             "said" => {
                 return rest
@@ -349,6 +395,7 @@ impl Stage for Lab {
                             (0..of())
                                 .for_each(|other| self.get(n, &format!("/default_pg/0//cpu//0/{other}")));
                         }
+                        "come" if words.is_empty() => self.come(n, &at(), 800 + n),
                         "come" => self.come(n, &at(), of()),
                         "conn" => self.connect(n, &at(), of()),
                         "probe" => {
@@ -436,6 +483,19 @@ impl Lab {
         }
     }
 
+    /// Each of these reads the addresses of all others, and waits for the first that is not there.
+    fn read_each_other(&mut self, ranks: &[u32], world: u32) {
+        for &reader in ranks {
+            for other in (0..world).filter(|&other| other != reader) {
+                if !ranks.contains(&other) {
+                    self.wait_for_rank(reader, other);
+                    break;
+                }
+                self.get(reader, &format!("/default_pg/0//cpu//0/{other}"));
+            }
+        }
+    }
+
     /// What happens to the link of this relay.
     pub(super) fn link(&mut self, name: &str, what: LinkEvent) {
         let news = LinkNews { name: name.into(), what, at: self.now };
@@ -465,7 +525,7 @@ impl Lab {
         let (head, names) = what.split_once(':').unwrap_or((what, ""));
         let (code, within) = head.split_once(" within ").unwrap_or((head, ""));
         let within = within.parse().unwrap_or(WITHIN);
-        let known = self.now.0.as_secs_f64();
+        let known = self.seconds();
         self.scene.begins(known);
         self.pass(12.0);
         let is_it = |said: &Explanation| {

@@ -2,10 +2,13 @@
 
 use super::stories::stories_with;
 
-/// The id of all ranks has two forms in PyTorch's process groups: `ID` is the newer one.
+/// The id of all ranks has two forms in PyTorch's process groups: `ID` is the newer one. `BOTH` is a static
+/// run of two nodes with two workers each.
 fn unnamed(table: &str) {
     const ID: &str = "pg/cuda//0/nccl_storekey_0";
-    stories_with("unnamed", "soon", &table.replace(" ID", &format!(" {ID}")));
+    const BOTH: &str = "static 0,1 of 2; assign 0 2x2; get 0,1 static/assigned_ranks/#; pass 0.5; \
+                        worker 10..12 at 10.77.0.10; worker 20..22 at 10.77.0.11";
+    stories_with("unnamed", "soon", &table.replace(" ID", &format!(" {ID}")).replace("BOTH", BOTH));
 }
 
 #[test]
@@ -72,22 +75,18 @@ static 0,1 of 2; assign 0 2x3; get 0,1 static/assigned_ranks/#; pass 0.5; worker
 worker 20..23 at 10.77.0.11; pass 0.5; set 10 ID nccl; get 20..23,11,12 ID; pass 30; silent; leave 20; pass 4
 said ranks_ended=1; leave 1; pass 4; said lost=1
 = a rank that does not come for the id is said
-static 0,1 of 2; assign 0 2x2; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10..12 at 10.77.0.10
-worker 20..22 at 10.77.0.11; pass 0.5; set 10 ID nccl; get 11,21 ID; pass 6; said waiting; get 20 ID; pass 2
+BOTH; pass 0.5; set 10 ID nccl; get 11,21 ID; pass 6; said waiting; get 20 ID; pass 2
 holds waiting=0
 = a rank that does not come for the id is said (2)
-static 0,1 of 2; assign 0 2x2; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10..12 at 10.77.0.10
-worker 20..22 at 10.77.0.11; pass 0.5; leave 20,21; set 10 ID nccl; get 11 ID; pass 6; said waiting
+BOTH; pass 0.5; leave 20,21; set 10 ID nccl; get 11 ID; pass 6; said waiting
 = a rank that does not come for the id is said (3)
-static 0,1 of 2; assign 0 2x2; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10..12 at 10.77.0.10
-worker 20..22 at 10.77.0.11; pass 0.5; set 10 ID nccl; get 11,20,21 ID; pass 10; conn 22 2021 at 10.77.0.11
+BOTH; pass 0.5; set 10 ID nccl; get 11,20,21 ID; pass 10; conn 22 2021 at 10.77.0.11
 leave 21,20; ping 22; add 22 init/; pass 10; silent
 = a rank that does not come for the id is said (4)
 static 0,1 of 2; assign 0 2x1; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10 at 10.77.0.10
 worker 20 at 10.77.0.11; pass 0.5; set 10 ID nccl; pass 10; said waiting
 = a rank that does not come for the id is said (5)
-static 0,1 of 2; assign 0 2x2; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10..12 at 10.77.0.10
-worker 20..22 at 10.77.0.11; pass 10.5; set 10 ID nccl; get 11,20,21 ID; pass 60; silent
+BOTH; pass 10.5; set 10 ID nccl; get 11,20,21 ID; pass 60; silent
 = where rank 0 is that has not published its id
 worker 0..3; wait 1,2 ID; pass 6; said waiting
 = where rank 0 is that has not published its id (2)
@@ -107,11 +106,9 @@ pass 6; said waiting
 = where rank 0 is that has not published its id (8)
 worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; worker 3; pass 1; reset; wait 3 ID; pass 6; said waiting
 = where rank 0 is that has not published its id (9)
-static 0,1 of 2; assign 0 2x2; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10..12 at 10.77.0.10
-worker 20..22 at 10.77.0.11; pass 0.5; leave 10,11,0; wait 20,21 ID; pass 6; said waiting
+BOTH; pass 0.5; leave 10,11,0; wait 20,21 ID; pass 6; said waiting
 = where rank 0 is that has not published its id (10)
-static 0,1 of 2; assign 0 2x2; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10..12 at 10.77.0.10
-worker 20..22 at 10.77.0.11; pass 0.5; wait 11,20 ID; pass 6; said waiting
+BOTH; pass 0.5; wait 11,20 ID; pass 6; said waiting
 ",
     );
 }

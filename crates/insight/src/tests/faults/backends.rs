@@ -152,6 +152,12 @@ static 0 of 2; static 1:0 of 2; pass 8; see explanations.code=duplicate_rank,nod
 = an explanation says how sure it is [soon]
 gather 0..3 of 4; pass 8; leave 1; pass 5
 see explanations.code=waiting,lost,run_started explanations.certainty=eliminated,seen,seen
+= an explanation carries its evidence [soon]
+gather 0,1 of 3; pass 8; leave 1; pass 5; see explanation.evidence=null
+see explanations.evidence.seen=waits,closed,null explanations.evidence.at=0.0,8.0,null
+see explanations.evidence.key=/default_pg/0//cpu//0/2,null,null explanations.evidence.pid=2000,2001,null
+see explanations.evidence.who=rank 0 on host0,rank 1 on host1,null
+see explanations.evidence.peer=10.0.0.0:40000,10.0.0.1:40001,null
 = pods of one job that gather for two runs are told of each other [soon free]
 gate@train a-0:0/2; gate@trian a-1:1/2; pass 6
 says announced for another run: pod a-1 for run trian

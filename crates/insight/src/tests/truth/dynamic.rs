@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::super::lab::Lab;
-use super::{EXPLAIN_AFTER, Play, Schedule, play_all, played};
+use super::{EXPLAIN_AFTER, Play, Schedule, play_all, played, schedules};
 use crate::testing::oracle::{Being, World};
 use crate::{Expectation, Settings};
 use rallypoint_store::StaleKeyConfig;
@@ -82,7 +82,6 @@ struct Agent {
     finished: bool,
     phase: Phase,
     place: Place,
-    rank: Option<usize>,
     /// The rank that it had last, with its round and how many nodes that had: it goes by it, even if others
     /// take it out.
     seat: Option<Seat>,
@@ -98,15 +97,6 @@ struct Seat {
     round: u64,
     rank: usize,
     group: usize,
-}
-
-impl Agent {
-    /// Whether others have taken it out of this round, in which it has a rank.
-    fn is_taken_out(&self, round: &Round) -> bool {
-        round.complete
-            && self.place == Place::Nowhere
-            && self.seat.is_some_and(|seat| seat.round == round.number)
-    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -128,43 +118,25 @@ struct Moment {
 }
 
 impl Moment {
-    fn there(&self, place: Place) -> impl Iterator<Item = &Agent> {
-        self.agents.iter().filter(move |agent| agent.connected && agent.place == place)
-    }
-
-    fn count(&self, place: Place) -> usize {
-        self.there(place).count()
-    }
-
     /// Whether it is of the round: those that wait at the exit barrier are, also when others have taken them
     /// out.
     fn has(&self, agent: &Agent) -> bool {
         agent.place == Place::In || agent.phase == Phase::AtExit { round: self.round.number }
     }
 
-    /// Whether it goes on with the round, although others have taken it out.
+    /// Whether others have taken it out, and it is there: it goes on with the round, or is frozen.
+    fn has_taken_out(&self, agent: &Agent) -> bool {
+        let had_rank = agent.seat.is_some_and(|seat| seat.round == self.round.number);
+        let is_out = self.round.complete && agent.place == Place::Nowhere && !self.has(agent);
+        agent.connected && had_rank && is_out
+    }
+
     fn goes_on(&self, agent: &Agent) -> bool {
-        agent.connected && agent.acts && !self.has(agent) && agent.is_taken_out(&self.round)
+        agent.acts && self.has_taken_out(agent)
     }
 
-    /// Nodes of the round that are there.
-    fn left(&self) -> usize {
-        self.agents.iter().filter(|agent| agent.connected && self.has(agent)).count()
-    }
-
-    /// Nodes that have left the round for the next one.
-    fn waiting(&self) -> usize {
-        self.count(Place::Waits)
-    }
-
-    /// How many may be counted with them: one that is frozen gives signs of life for a while, or seems to
-    /// wait.
-    fn taken_out(&self) -> std::ops::RangeInclusive<usize> {
-        let goes_on = self.agents.iter().filter(|agent| self.goes_on(agent)).count();
-        let is_frozen = |agent: &&Agent| {
-            agent.connected && !agent.acts && !self.has(agent) && agent.is_taken_out(&self.round)
-        };
-        goes_on..=goes_on + self.agents.iter().filter(is_frozen).count()
+    fn count(&self, which: impl Fn(&Agent) -> bool) -> usize {
+        self.agents.iter().filter(|agent| which(agent)).count()
     }
 }
 
@@ -214,12 +186,11 @@ impl Truth {
             self.lab.forget_state("job");
             self.now.round = Round::default();
             for agent in &mut self.now.agents {
-                (agent.place, agent.rank, agent.phase) = (Place::Nowhere, None, Phase::Joins);
-                agent.seat = None;
+                (agent.place, agent.phase, agent.seat) = (Place::Nowhere, Phase::Joins, None);
             }
         }
         self.lab.first_cas(conn, "job");
-        let at = self.seconds();
+        let at = self.lab.seconds();
         self.now.agents.push(Agent {
             conn,
             host,
@@ -249,30 +220,30 @@ impl Truth {
             return;
         }
         let (conn, round) = (self.now.agents[n].conn, self.now.round.number);
-        let base = format!("{}/torchelastic/agent/terminal_state", Self::base(round));
-        self.lab.add(conn, &format!("{base}/num_members"), 1);
         self.now.round.exited += 1;
-        if self.now.round.exited == self.now.round.group {
-            self.lab.set(conn, &format!("{base}/last_member"), b"x");
-            self.now.round.done = true;
-        }
-        self.lab.wait(conn, &[&format!("{base}/last_member")]);
+        self.now.round.done |= self.now.round.exited == self.now.round.group;
+        self.lab.reach_exit(conn, &Self::base(round), self.now.round.exited == self.now.round.group);
         let agent = &mut self.now.agents[n];
         (agent.phase, agent.finished, agent.waits) = (Phase::AtExit { round }, true, true);
     }
 
+    /// Whom this one finds in the state without a heartbeat for too long.
+    fn dead(&self, n: usize) -> Vec<usize> {
+        let dead = self.lab.seconds() - DEAD_AFTER;
+        let is_dead = |agent: &Agent| agent.place != Place::Nowhere && agent.beat < dead;
+        (0..self.now.agents.len()).filter(|&other| other != n && is_dead(&self.now.agents[other])).collect()
+    }
+
     /// Writes the state with a change of its own, and without those that are dead by their heartbeats.
     fn write(&mut self, n: usize, own: &str) {
-        let at = self.seconds();
+        let at = self.lab.seconds();
         let mut words = String::new();
         let mut removed = false;
-        for other in 0..self.now.agents.len() {
+        for other in self.dead(n) {
             let agent = &mut self.now.agents[other];
-            if other != n && agent.place != Place::Nowhere && agent.beat < at - DEAD_AFTER {
-                removed |= agent.place == Place::In;
-                (agent.place, agent.rank) = (Place::Nowhere, None);
-                words.extend(["drop:", &agent.conn.to_string(), " "]);
-            }
+            removed |= agent.place == Place::In;
+            agent.place = Place::Nowhere;
+            words.extend(["drop:", &agent.conn.to_string(), " "]);
         }
         if removed {
             words += self.after_removal(n);
@@ -287,7 +258,7 @@ impl Truth {
                 "redundant" => (agent.place, agent.seat) = (Place::Redundant, None),
                 "leave" => {
                     let was_in = agent.place == Place::In;
-                    (agent.place, agent.rank, agent.seat) = (Place::Nowhere, None, None);
+                    (agent.place, agent.seat) = (Place::Nowhere, None);
                     if was_in {
                         words += self.after_removal(n);
                     }
@@ -304,7 +275,7 @@ impl Truth {
 
     /// What torch does when a participant is taken out.
     fn after_removal(&mut self, n: usize) -> &'static str {
-        let left = self.now.agents.iter().filter(|agent| agent.place == Place::In).count();
+        let left = self.now.count(|agent| agent.place == Place::In);
         if self.now.round.complete {
             if left == 0 {
                 let Round { number, closed_by, exited, .. } = self.now.round;
@@ -327,7 +298,7 @@ impl Truth {
         let (round, group) = (self.now.round.number, members.len());
         self.now.round.group = group;
         for (rank, member) in members.into_iter().enumerate() {
-            (member.rank, member.seat) = (Some(rank), Some(Seat { round, rank, group }));
+            member.seat = Some(Seat { round, rank, group });
         }
         (self.now.round.complete, self.now.round.deadline) = (true, None);
     }
@@ -336,7 +307,7 @@ impl Truth {
         if self.now.agents[n].place == Place::In {
             self.write(n, "leave");
         }
-        let until = self.seconds() + PATIENCE;
+        let until = self.lab.seconds() + PATIENCE;
         let agent = &mut self.now.agents[n];
         (agent.phase, agent.until, agent.seat) = (Phase::Joins, until, None);
     }
@@ -354,27 +325,18 @@ impl Truth {
             // It finds no heartbeat of its own to renew.
             return self.lab.get(self.now.agents[n].conn, "/torch.rendezvous.job");
         }
-        if self.now.agents[n].beat + HEARTBEAT <= self.seconds() {
+        if self.now.agents[n].beat + HEARTBEAT <= self.lab.seconds() {
             self.write(n, "");
         }
-    }
-
-    /// Somebody in the state has sent no heartbeat for too long.
-    fn some_are_dead(&self, n: usize) -> bool {
-        let dead = self.seconds() - DEAD_AFTER;
-        let is_dead = |(other, agent): (usize, &Agent)| {
-            other != n && agent.place != Place::Nowhere && agent.beat < dead
-        };
-        self.now.agents.iter().enumerate().any(is_dead)
     }
 
     fn join(&mut self, n: usize) {
-        let at = self.seconds();
-        if self.now.round.closed_by.is_none() && self.some_are_dead(n) {
+        let at = self.lab.seconds();
+        if self.now.round.closed_by.is_none() && !self.dead(n).is_empty() {
             self.write(n, "");
         }
         let Agent { place, nodes: (min, max), until, .. } = self.now.agents[n];
-        let there = self.now.agents.iter().filter(|agent| agent.place == Place::In).count();
+        let there = self.now.count(|agent| agent.place == Place::In);
         let round = &self.now.round;
         if round.closed_by.is_some() {
             return self.leave(n);
@@ -410,7 +372,7 @@ impl Truth {
     }
 
     fn exchange(&mut self, n: usize, told: bool, since: f64) {
-        let at = self.seconds();
+        let at = self.lab.seconds();
         let Agent { conn, seat, waits, .. } = self.now.agents[n];
         // Others may have taken it out in the meantime.
         let Some(Seat { round, rank, group }) = seat else { return };
@@ -433,10 +395,7 @@ impl Truth {
             return self.wait(n, waits, since, &wanted);
         }
         if rank == 0 {
-            let ranks = |node| format!("{base}/torchelastic/assigned_ranks/{node}");
-            let pairs: Vec<_> =
-                (0..group).map(|node| (ranks(node), format!("[{node}, {group}, {node}, {group}]"))).collect();
-            self.lab.multi_set(conn, &pairs);
+            self.lab.hand_out_ranks(conn, &base, group as u32, 1);
         }
         let agent = &mut self.now.agents[n];
         (agent.phase, agent.waits) = (Phase::Runs, false);
@@ -457,7 +416,7 @@ impl Truth {
         if !waits {
             self.lab.wait(conn, &keys.iter().map(String::as_str).collect::<Vec<_>>());
             self.now.agents[n].waits = true;
-        } else if self.seconds() > since + PATIENCE {
+        } else if self.lab.seconds() > since + PATIENCE {
             self.lab.cancel(conn);
             self.close(n);
         }
@@ -499,11 +458,7 @@ impl Play for Truth {
     type Op = Op;
     const RUN: &'static str = "job";
 
-    fn lab(&self) -> &Lab {
-        &self.lab
-    }
-
-    fn lab_mut(&mut self) -> &mut Lab {
+    fn lab(&mut self) -> &mut Lab {
         &mut self.lab
     }
 
@@ -590,8 +545,11 @@ impl Play for Truth {
             waits: self.needs(agent).filter(|_| agent.connected),
             ..Being::default()
         };
-        let counted = agents.iter().filter(|agent| self.now.has(agent)).count();
-        let (left, others) = (self.now.left(), self.now.waiting() + self.now.taken_out().into_inner().1);
+        let counted = self.now.count(|agent| self.now.has(agent));
+        let left = self.now.count(|agent| agent.connected && self.now.has(agent));
+        // One that is frozen gives signs of life for a while, or seems to wait.
+        let waiting = self.now.count(|agent| agent.connected && agent.place == Place::Waits);
+        let others = waiting + self.now.count(|agent| self.now.has_taken_out(agent));
         let is_over = round.done || round.closed_by.is_some() || agents.iter().all(|agent| !agent.connected);
         World {
             place: "node",
@@ -636,10 +594,9 @@ fn nodes() -> impl Strategy<Value = [(usize, usize); HOSTS]> {
 }
 
 fn schedule() -> impl Strategy<Value = ([(usize, usize); HOSTS], Expected, Schedule<Op>)> {
-    let pause = prop::sample::select(vec![0, 2, 5, 10, 40, 90, 180_u32]);
     let expected =
         prop_oneof![2 => Just(Expected::Nothing), 2 => Just(Expected::Flag), 1 => Just(Expected::Named)];
-    (nodes(), expected, prop::collection::vec((op(), pause), 1..16))
+    (nodes(), expected, schedules(op(), 180))
 }
 
 #[test]

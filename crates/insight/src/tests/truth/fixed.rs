@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::lab::Lab;
-use super::{Play, Schedule, play_all, played};
+use super::{Play, Schedule, play_all, played, schedules};
 use crate::testing::oracle::{Being, World};
 
 const HOSTS: usize = 4;
@@ -123,7 +123,7 @@ impl Truth {
         if phase == Phase::Exchanges {
             self.tell_role(conn, rank);
         }
-        let (job, came) = (self.now.job, self.seconds());
+        let (job, came) = (self.now.job, self.lab.seconds());
         let (connected, acts, finished, waits) = (true, true, false, false);
         self.now.agents.push(Agent { conn, host, rank, connected, acts, finished, phase, waits, job, came });
     }
@@ -133,20 +133,17 @@ impl Truth {
         self.lab.set(conn, &format!("/{RUN}/torchelastic/role_info/{rank}"), b"{}");
     }
 
-    fn die(&mut self, host: usize) {
-        if let Some(n) = self.on(host) {
-            self.leave(n);
-        }
-    }
-
     fn leave(&mut self, n: usize) {
         self.lab.leave(self.now.agents[n].conn);
         self.now.agents[n].connected = false;
     }
 
+    fn running(&self, host: usize) -> Option<usize> {
+        self.on(host).filter(|&n| self.now.agents[n].phase == Phase::Runs && self.now.agents[n].acts)
+    }
+
     fn finish(&mut self, host: usize) {
-        let runs = |n: &usize| self.now.agents[*n].phase == Phase::Runs && self.now.agents[*n].acts;
-        let Some(n) = self.on(host).filter(runs) else { return };
+        let Some(n) = self.running(host) else { return };
         let conn = self.now.agents[n].conn;
         self.now.exited += 1;
         self.now.done |= self.now.exited == self.nodes;
@@ -157,8 +154,7 @@ impl Truth {
 
     /// It tells its role once more. It needs nobody, unless node rank 0 is lost; that one needs all.
     fn restart(&mut self, host: usize) {
-        let runs = |n: &usize| self.now.agents[*n].phase == Phase::Runs && self.now.agents[*n].acts;
-        let Some(n) = self.on(host).filter(runs) else { return };
+        let Some(n) = self.running(host) else { return };
         let Agent { conn, rank, .. } = self.now.agents[n];
         let job = self.now.job;
         let is_there = |rank: usize| {
@@ -168,7 +164,7 @@ impl Truth {
         self.now.again |= !needed.into_iter().all(is_there);
         self.lab.restart_workers(conn, RUN, rank as u32);
         let agent = &mut self.now.agents[n];
-        (agent.phase, agent.came) = (Phase::Exchanges, self.lab.now.0.as_secs_f64());
+        (agent.phase, agent.came) = (Phase::Exchanges, self.lab.seconds());
     }
 
     /// Whether somebody has gone on.
@@ -185,7 +181,7 @@ impl Truth {
                     self.now.agents[n].phase = Phase::Counts(read);
                     if read as usize >= self.nodes {
                         self.tell_role(conn, rank);
-                        let came = self.seconds();
+                        let came = self.lab.seconds();
                         let agent = &mut self.now.agents[n];
                         (agent.phase, agent.came, goes_on) = (Phase::Exchanges, came, true);
                     }
@@ -227,11 +223,7 @@ impl Play for Truth {
     type Op = Op;
     const RUN: &'static str = RUN;
 
-    fn lab(&self) -> &Lab {
-        &self.lab
-    }
-
-    fn lab_mut(&mut self) -> &mut Lab {
+    fn lab(&mut self) -> &mut Lab {
         &mut self.lab
     }
 
@@ -245,8 +237,8 @@ impl Play for Truth {
                     self.come(host, Phase::Counts(0));
                 }
             }
-            Op::Die(host) => self.die(host),
-            Op::DieAll => (0..HOSTS).for_each(|host| self.die(host)),
+            Op::Die(host) => self.on(host).into_iter().for_each(|n| self.leave(n)),
+            Op::DieAll => (0..self.now.agents.len()).for_each(|n| self.leave(n)),
             Op::Freeze(host) => {
                 if let Some(n) = self.on(host) {
                     self.now.agents[n].acts = false;
@@ -308,10 +300,9 @@ fn schedule() -> impl Strategy<Value = (usize, Option<(usize, usize)>, Schedule<
         1 => host().prop_map(Op::Finish),
         3 => Just(Op::FinishAll),
     ];
-    let pause = prop::sample::select(vec![0, 2, 5, 10, 40, 90_u32]);
     let wrong = prop::option::weighted(0.2, (0..HOSTS, 0..HOSTS));
     // Rank 0 may have been told a smaller number than there are nodes.
-    (prop_oneof![4 => Just(HOSTS), 1 => 2..HOSTS], wrong, prop::collection::vec((op, pause), 1..16))
+    (prop_oneof![4 => Just(HOSTS), 1 => 2..HOSTS], wrong, schedules(op, 90))
 }
 
 #[test]

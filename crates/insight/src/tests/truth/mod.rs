@@ -9,12 +9,13 @@
 mod dynamic;
 mod fixed;
 mod native;
+mod program;
 mod ranks;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use proptest::prelude::{ProptestConfig, Strategy};
+use proptest::prelude::{ProptestConfig, Strategy, prop};
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngSeed, TestRunner};
 
@@ -43,8 +44,7 @@ trait Play {
     /// The run that all of them are in.
     const RUN: &'static str;
 
-    fn lab(&self) -> &Lab;
-    fn lab_mut(&mut self) -> &mut Lab;
+    fn lab(&mut self) -> &mut Lab;
     fn play(&mut self, op: Self::Op);
     /// Each process does what it does at this moment.
     fn act(&mut self);
@@ -56,9 +56,13 @@ trait Play {
     fn disturbs(&self) -> bool {
         false
     }
-
-    fn seconds(&self) -> f64 {
-        self.lab().now.0.as_secs_f64()
+    /// What the judge does not know of what was said at this second is so, too.
+    fn check(&self, _at: f64, _said: &Explanation) -> Checked {
+        Ok(())
+    }
+    /// What has to be said at last is said.
+    fn check_end(&self) -> Checked {
+        Ok(())
     }
 }
 
@@ -74,7 +78,7 @@ struct Judged<P> {
 
 impl<P: Play> Judged<P> {
     fn remember(&mut self) {
-        let (at, now) = (self.play.seconds(), self.play.world());
+        let (at, now) = (self.play.lab().seconds(), self.play.world());
         if let Some((_, before)) = self.past.0.last() {
             let is_lost = |n: &usize| now.lost_since(before, *n);
             self.lost.extend((0..before.beings.len()).filter(is_lost).map(|n| (at, n)));
@@ -83,17 +87,18 @@ impl<P: Play> Judged<P> {
     }
 
     fn pass(&mut self, seconds: f64) -> Checked {
-        let until = self.play.seconds() + seconds;
-        while self.play.seconds() < until {
+        let until = self.play.lab().seconds() + seconds;
+        while self.play.lab().seconds() < until {
             self.play.act();
             self.remember();
-            self.play.lab_mut().pass(STEP);
+            self.play.lab().pass(STEP);
             self.play.tick();
-            for (at, said) in self.play.lab().said.iter().skip(self.checked) {
-                self.check(*at, said)
-                    .map_err(|why| format!("{at:.1}: {}: {}: {why}", said.code, said.text))?;
+            let news = self.play.lab().said[self.checked..].to_vec();
+            self.checked += news.len();
+            for (at, said) in news {
+                let checked = self.check(at, &said);
+                checked.map_err(|why| format!("{at:.1}: {}: {}: {why}", said.code, said.text))?;
             }
-            self.checked = self.play.lab().said.len();
             self.look_for_losses();
         }
         Ok(())
@@ -105,20 +110,24 @@ impl<P: Play> Judged<P> {
             let is_quiet = said.severity == Severity::Info || self.play.disturbs();
             return yes(is_quiet, "nothing happens to the run beside them");
         }
-        judge(&self.past, |world| Some(world), (at - DELAY, at), said)
+        judge(&self.past, |world| Some(world), (at - DELAY, at), said)?;
+        self.play.check(at, said)
     }
 
-    /// What is said and shown of the run.
-    fn shown(&self) -> Vec<Explanation> {
-        let run = self.play.lab().insight.documents(self.play.lab().now).run(P::RUN, None, None);
-        run.map(|run| run.explanations).unwrap_or_default()
+    /// The run as it is shown, and all that is said of it.
+    fn shown(&mut self) -> (Option<Run>, Vec<Explanation>) {
+        let lab = self.play.lab();
+        let run = lab.insight.documents(lab.now).run(P::RUN, None, None);
+        let said = run.as_ref().map(|run| run.explanations.clone()).unwrap_or_default();
+        (run, said)
     }
 
     /// A loss is said in time, unless another takes that place at once.
     fn look_for_losses(&mut self) {
-        let now = self.play.seconds();
+        let now = self.play.lab().seconds();
         let due: Vec<_> = self.lost.extract_if(.., |(at, _)| *at + FACT <= now).collect();
-        let (Some((_, world)), shown) = (self.past.0.last(), self.shown()) else { return };
+        let (_, shown) = self.shown();
+        let Some((_, world)) = self.past.0.last() else { return };
         for (at, n) in due {
             let since = self.play.lab().said.iter().filter(|(then, _)| *then >= at);
             let said = since.map(|(_, said)| said).chain(&shown);
@@ -128,17 +137,18 @@ impl<P: Play> Judged<P> {
 
     /// Who waits in vain is told why, and the numbers are right.
     fn check_end(&mut self) -> Checked {
+        self.play.check_end()?;
+        let (run, mut shown) = self.shown();
         let lab = self.play.lab();
-        let (_, world) = self.past.0.last().expect("it began");
-        let mut shown = self.shown();
         shown.extend(lab.said.iter().filter(|(_, said)| said.run_id.is_none()).map(|(_, said)| said.clone()));
-        world.count_unsaid(self.play.seconds() - EXPLAIN_AFTER - LOOKED, &shown, &mut self.tally);
-        let Some(run) = lab.insight.documents(lab.now).run(P::RUN, None, None) else { return Ok(()) };
+        let (now, (_, world)) = (lab.seconds(), self.past.0.last().expect("it began"));
+        world.count_unsaid(now - EXPLAIN_AFTER - LOOKED, &shown, &mut self.tally);
+        let Some(run) = run else { return Ok(()) };
         let is_over = |world: &World| world.over.is_none_or(|over| over == run.summary.state.is_over());
-        yes(self.past.any(self.play.seconds(), is_over), &format!("its state is {:?}", run.summary.state))?;
+        yes(self.past.any(now, is_over), &format!("its state is {:?}", run.summary.state))?;
         for missing in run.missing.iter().filter_map(|missing| missing.name.as_deref()) {
             let may_be = |world: &World| world.may_be_missing(missing);
-            yes(self.past.any(self.play.seconds(), may_be), &format!("{missing} is missing"))?;
+            yes(self.past.any(now, may_be), &format!("{missing} is missing"))?;
         }
         agree(lab, &run)
     }
@@ -146,6 +156,12 @@ impl<P: Play> Judged<P> {
 
 /// Operations, each with the tenths of a second after it.
 type Schedule<O> = Vec<(O, u32)>;
+
+/// Up to 15 operations, with pauses of up to so many tenths of a second.
+fn schedules<O: Debug>(op: impl Strategy<Value = O>, longest: u32) -> impl Strategy<Value = Schedule<O>> {
+    let pauses = [0, 2, 5, 10, 40, 90, 180].into_iter().filter(|pause| *pause <= longest);
+    prop::collection::vec((op, prop::sample::select(pauses.collect::<Vec<u32>>())), 1..16)
+}
 
 /// What came of a schedule.
 struct Outcome {
@@ -155,13 +171,13 @@ struct Outcome {
 }
 
 /// Plays a schedule, and compares what is said. An error tells what was played and said.
-fn played<P: Play>(play: P, about: &str, schedule: Schedule<P::Op>) -> Outcome {
+fn played<P: Play>(mut play: P, about: &str, schedule: Schedule<P::Op>) -> Outcome {
     let mut lines = Vec::new();
     let mut checked = Ok(());
-    let (past, lost, tally) = (Past(Vec::new()), Vec::new(), Tally::default());
-    let mut judged = Judged { play, past, checked: 0, lost, tally };
+    let (past, lost, tally, begins) = (Past(Vec::new()), Vec::new(), Tally::default(), play.lab().said.len());
+    let mut judged = Judged { play, past, checked: begins, lost, tally };
     for (op, tenths) in schedule {
-        let at = judged.play.seconds();
+        let at = judged.play.lab().seconds();
         lines.push((at, format!("{at:5.1} {op:?}")));
         judged.play.play(op);
         judged.remember();
@@ -171,7 +187,7 @@ fn played<P: Play>(play: P, about: &str, schedule: Schedule<P::Op>) -> Outcome {
         judged.play.act();
         judged.remember();
         // What was found last is said now.
-        judged.play.lab_mut().pass(STEP);
+        judged.play.lab().pass(STEP);
         judged.check_end()
     });
     let checked = checked.map_err(|why| {
@@ -182,7 +198,7 @@ fn played<P: Play>(play: P, about: &str, schedule: Schedule<P::Op>) -> Outcome {
         let story: Vec<_> = lines.into_iter().map(|(_, line)| line).collect();
         format!("{why}\n{about}\n{}", story.join("\n"))
     });
-    Outcome { checked, scene: judged.play.lab_mut().scene.take(), tally: judged.tally }
+    Outcome { checked, scene: judged.play.lab().scene.take(), tally: judged.tally }
 }
 
 /// Plays random schedules. Of each kind of failure the first is shown, as short as it can be made.
@@ -205,8 +221,8 @@ fn play_all<S: Strategy>(kind: &str, schedules: &S, play: impl Fn(S::Value) -> O
         let mut schedule = schedules.new_tree(&mut runner).expect("a schedule");
         let mut outcome = play(schedule.current());
         let Err(mut shortest) = outcome.checked else {
-            outcome.scene.is_schedule(kind, case);
-            if case < held {
+            if case < held && outcome.scene.is_held() {
+                outcome.scene.is_schedule(kind, case);
                 lost.extend(yardstick::hold(&outcome.scene).err());
             }
             tally.add(&outcome.tally);
@@ -232,7 +248,7 @@ fn play_all<S: Strategy>(kind: &str, schedules: &S, play: impl Fn(S::Value) -> O
     if held > 0 && cases == COUNTED && failed.is_empty() {
         lost.extend(yardstick::hold_unsaid(kind, &tally).err());
     } else {
-        println!("{kind}, {cases} schedules: {tally}");
+        println!("{kind}, {cases} schedules, not said:\n{tally}");
     }
     let times: usize = failed.values().map(|(times, _)| times).sum();
     let stories: Vec<String> =

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::super::lab::Lab;
-use super::super::native::Native;
-use super::{Play, Schedule, play_all, played};
+use super::super::native::{Native, address};
+use super::{Play, Schedule, play_all, played, schedules};
 use crate::testing::oracle::{Being, World};
 use rallypoint_rendezvous::{Action, JoinStanding, LeaveRequest, Outcome, RankInRound};
 
@@ -85,10 +85,6 @@ struct Truth {
     now: Moment,
 }
 
-fn address(host: usize) -> String {
-    format!("10.0.0.{host}")
-}
-
 impl Truth {
     fn new(nodes: (u32, u32)) -> Self {
         let mut native = Native::soon(nodes);
@@ -108,7 +104,7 @@ impl Truth {
         if self.on(host).is_some() {
             return;
         }
-        let since = self.seconds();
+        let since = self.native.lab.seconds();
         self.now.agents.push(Agent {
             host,
             id: format!("h{host}-{}", self.now.agents.len()),
@@ -126,25 +122,23 @@ impl Truth {
 
     /// It joins, or joins again.
     fn join(&mut self, n: usize) {
-        let now = self.seconds();
+        let now = self.native.lab.seconds();
         let agent = &mut self.now.agents[n];
         agent.joins += 1;
         (agent.phase, agent.heard, agent.since) = (Phase::Joins { redundant: false }, now, now);
-        let agent = agent.clone();
-        let (name, join) = (format!("h{}", agent.host), agent.joins.to_string());
-        let joined = self.native.join_as(&agent.id, &name, &address(agent.host), &join, agent.place);
-        if joined.is_err() {
-            self.refused(n);
-        }
+        self.ask(n);
         self.look();
     }
 
-    /// Its join is sent again, as it was.
-    fn ask_again(&mut self, n: usize) {
+    /// Its join is sent, for the first time or as it was.
+    fn ask(&mut self, n: usize) {
         let agent = self.now.agents[n].clone();
         let (name, join) = (format!("h{}", agent.host), agent.joins.to_string());
-        match self.native.join_as(&agent.id, &name, &address(agent.host), &join, agent.place) {
-            Ok(()) => (self.now.agents[n].heard, self.now.agents[n].polls) = (self.seconds(), true),
+        match self.native.join_as(&agent.id, &name, &address(agent.host as u32), &join, agent.place) {
+            Ok(()) => {
+                let heard = self.native.lab.seconds();
+                (self.now.agents[n].heard, self.now.agents[n].polls) = (heard, true);
+            }
             Err(_) => self.refused(n),
         }
     }
@@ -174,7 +168,7 @@ impl Truth {
 
     /// Who has got a place, or an error. One that is frozen has not read it.
     fn look(&mut self) {
-        let now = self.seconds();
+        let now = self.native.lab.seconds();
         for n in 0..self.now.agents.len() {
             let agent = &self.now.agents[n];
             if !matches!(agent.phase, Phase::Joins { .. }) {
@@ -212,11 +206,7 @@ impl Play for Truth {
     type Op = Op;
     const RUN: &'static str = "job";
 
-    fn lab(&self) -> &Lab {
-        &self.native.lab
-    }
-
-    fn lab_mut(&mut self) -> &mut Lab {
+    fn lab(&mut self) -> &mut Lab {
         &mut self.native.lab
     }
 
@@ -228,7 +218,7 @@ impl Play for Truth {
             Op::Die(host) => {
                 if let Some(n) = self.on(host) {
                     self.native.cut(&self.now.agents[n].id.clone());
-                    let at = self.seconds();
+                    let at = self.native.lab.seconds();
                     let agent = &mut self.now.agents[n];
                     (agent.connected, agent.acts, agent.since) = (false, false, at);
                 }
@@ -243,11 +233,11 @@ impl Play for Truth {
             Op::Close => self.native.close("an operator"),
             Op::Server => {
                 self.native.restart_server();
-                let now = self.seconds();
+                let now = self.native.lab.seconds();
                 for n in 0..self.now.agents.len() {
                     let agent = &mut self.now.agents[n];
                     if agent.acts && matches!(agent.phase, Phase::Joins { .. }) {
-                        self.ask_again(n);
+                        self.ask(n);
                     } else if !agent.acts {
                         // All count as heard of then, and no connection of theirs closes.
                         (agent.polls, agent.heard) = (false, now);
@@ -260,7 +250,7 @@ impl Play for Truth {
 
     /// Each agent reads what the server answers, and does it.
     fn act(&mut self) {
-        let now = self.seconds();
+        let now = self.native.lab.seconds();
         for n in 0..self.now.agents.len() {
             let agent = self.now.agents[n].clone();
             if !agent.is_there() {
@@ -277,13 +267,14 @@ impl Play for Truth {
             if let (Phase::Runs, Some(place)) = (agent.phase, agent.place) {
                 let size = self.now.size;
                 let (name, join) = (format!("h{}", agent.host), agent.joins.to_string());
-                let heard = self.native.beat_as(&agent.id, &name, &address(agent.host), &join, place, size);
+                let heard =
+                    self.native.beat_as(&agent.id, &name, &address(agent.host as u32), &join, place, size);
                 (self.now.agents[n].heard, self.now.agents[n].polls) = (now, true);
                 if heard.is_ok_and(|action| action == Action::Rejoin) {
                     self.join(n);
                 }
             } else {
-                self.ask_again(n);
+                self.ask(n);
             }
         }
         self.look();
@@ -297,7 +288,7 @@ impl Play for Truth {
         let agents = &self.now.agents;
         let forms = agents.iter().any(Agent::joins);
         let being = |agent: &Agent| Being {
-            names: [format!("h{}", agent.host), address(agent.host)].into(),
+            names: [format!("h{}", agent.host), address(agent.host as u32)].into(),
             place: agent.place.map(|place| place.rank),
             holds: agent.joins() || agent.phase == Phase::Runs && !forms,
             connected: agent.connected,
@@ -336,8 +327,7 @@ fn schedule() -> impl Strategy<Value = ((u32, u32), Schedule<Op>)> {
         1 => Just(Op::Server),
     ];
     let nodes = prop::sample::select(vec![(2, 2), (3, 3), (4, 4), (2, 3), (1, 4), (2, 4)]);
-    let pause = prop::sample::select(vec![0, 2, 5, 10, 40, 90, 180_u32]);
-    (nodes, prop::collection::vec((op, pause), 1..16))
+    (nodes, schedules(op, 180))
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::super::lab::Lab;
-use super::{Play, Schedule, play_all, played};
+use super::super::stories::Stage as _;
+use super::{Play, Schedule, play_all, played, schedules};
 use crate::testing::oracle::{Being, World};
 
 const RANKS: u32 = 4;
@@ -101,9 +102,6 @@ struct Truth {
     answers: u32,
 }
 
-/// The c10d run beside them.
-const BESIDE: &str = "beside";
-
 fn key(rank: u32) -> String {
     format!("/default_pg/0//cpu//0/{rank}")
 }
@@ -117,20 +115,13 @@ impl Truth {
 
     /// Beside them is a c10d run of two nodes on other hosts, whose workers meet elsewhere.
     fn beside_a_c10d_run() -> Self {
-        const AGENTS: [u32; 2] = [200, 201];
         let mut truth = Self::new();
-        let lab = &mut truth.lab;
-        for (n, change) in AGENTS.into_iter().zip(["join", "join complete"]) {
-            lab.agent(n, BESIDE);
-            lab.cas(n, BESIDE, change);
-        }
-        let key = |part: &str| format!("/torch.rendezvous.{BESIDE}.0/{part}");
-        lab.set(AGENTS[0], &key("MASTER_ADDR"), b"node200");
-        lab.set(AGENTS[0], &key("MASTER_PORT"), b"41234");
-        let ranks =
-            [0, 1].map(|n| (key(&format!("torchelastic/assigned_ranks/{n}")), format!("[{n}, 2, {n}, 2]")));
-        lab.multi_set(AGENTS[0], &ranks);
-        lab.pass(2.0);
+        truth.lab.play(
+            "joins@beside 200 join; joins@beside 201 join complete
+            set@beside 200 c10d/MASTER_ADDR node200; set@beside 200 c10d/MASTER_PORT 41234",
+        );
+        truth.lab.hand_out_ranks(200, "/torch.rendezvous.beside.0", 2, 1);
+        truth.lab.pass(2.0);
         truth
     }
 
@@ -154,7 +145,7 @@ impl Truth {
     fn host(&mut self, world: u32, held: bool) {
         if self.on(0).is_none() {
             self.connect(0, world, held);
-            let counts = Counts { since: self.seconds(), read: 0, blocked: false };
+            let counts = Counts { since: self.lab.seconds(), read: 0, blocked: false };
             let host = self.now.last_mut().expect("it");
             (host.hosted, host.counts) = (true, Some(counts));
         }
@@ -176,7 +167,7 @@ impl Truth {
         }
         let have_come = !counts.blocked && counts.read >= world;
         self.now[n].counts = Some(counts).filter(|_| !have_come);
-        if !have_come && self.seconds() > counts.since + PATIENCE {
+        if !have_come && self.lab.seconds() > counts.since + PATIENCE {
             self.die(n);
         }
         have_come
@@ -198,7 +189,7 @@ impl Truth {
         let mut goes_on = false;
         for n in 0..self.now.len() {
             let Process { conn, rank, world, held, next, waits, asks, .. } = self.now[n].clone();
-            let at = self.seconds();
+            let at = self.lab.seconds();
             if !self.now[n].connected || self.now[n].frozen {
                 // The store answers the wait of a frozen one, too.
                 let awaited = asks.filter(|_| next >= world).map_or_else(|| key(next), |(key, _)| key);
@@ -247,11 +238,7 @@ impl Play for Truth {
     type Op = Op;
     const RUN: &'static str = RUN;
 
-    fn lab(&self) -> &Lab {
-        &self.lab
-    }
-
-    fn lab_mut(&mut self) -> &mut Lab {
+    fn lab(&mut self) -> &mut Lab {
         &mut self.lab
     }
 
@@ -392,8 +379,7 @@ fn schedule() -> impl Strategy<Value = Schedule<Op>> {
         1 => rank().prop_map(Op::Answer),
         1 => (rank(), rank()).prop_map(|(rank, other)| Op::Group(rank, other)),
     ];
-    let pause = prop::sample::select(vec![0, 2, 5, 10, 40, 90, 180_u32]);
-    prop::collection::vec((op, pause), 1..16)
+    schedules(op, 180)
 }
 
 #[test]
