@@ -295,7 +295,7 @@ impl Store {
                 match ready {
                     _ if !fx.observes() => {}
                     true => self.looks_well(conn, id, keys, fx),
-                    false => self.looks_in_vain(conn, keys),
+                    false => self.looks_in_vain(conn, keys.iter()),
                 }
                 fx.reply(Reply::Ready(ready));
             }
@@ -343,6 +343,9 @@ impl Store {
             Request::QueuePop { key } => self.queue_pop(conn, key, fx),
             Request::QueueLen { key } => {
                 let len = self.keys.find(key).map_or(0, |id| self.keys.slot(id).queue_len());
+                if fx.observes() {
+                    self.counts_items(conn, key, len, fx);
+                }
                 fx.reply(Reply::count(len));
             }
             Request::ListKeys => return self.list_keys(conn, fx),

@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use super::effects::Effects;
+use super::keyspace::Slot;
 use super::number::parse_counter;
 use super::slot::SlotId;
 use super::{List, Store, WaitView, WaitedKey};
@@ -29,6 +30,8 @@ pub enum Polled {
     Held,
     /// It adds to the key and takes that back, as others have added to it, too.
     Shared,
+    /// It reads that the queue has so many items.
+    Items(usize),
 }
 
 impl Polled {
@@ -40,18 +43,24 @@ impl Polled {
 /// What a connection asks for.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
-    /// The slot that it read, looked for or tried to set last…
-    read: Option<SlotId>,
-    /// …and how often it has done so since.
-    times: u8,
-    /// It has added to that, and not taken anything back since.
-    has_added: bool,
-    /// When it was last noted that it asks for a key again and again…
-    noted: Option<Timestamp>,
-    /// …and for which it does.
+    /// What it read, looked for or tried to set last: the last of these first.
+    reads: [Option<Read>; Self::MOST],
+    /// The keys that it asks for again and again.
     open: Vec<Asked>,
     /// It is among those that [`Store::asking`] looks at.
     is_listed: bool,
+}
+
+/// A slot that a connection comes to.
+#[derive(Debug)]
+struct Read {
+    slot: SlotId,
+    /// How often it has done so since the first time.
+    times: u8,
+    /// It has added to that, and not taken anything back since.
+    has_added: bool,
+    /// When it was last noted that it does so again and again.
+    noted: Option<Timestamp>,
 }
 
 /// A key that a connection asks for.
@@ -86,13 +95,23 @@ impl Asks {
     /// Keys that one connection asks for.
     const MOST: usize = 4;
 
-    /// It asks for what this slot holds from now on.
-    fn turn_to(&mut self, slot: Option<SlotId>) {
-        (self.read, self.times, self.has_added) = (slot, 0, false);
+    fn knows(&self, slot: SlotId) -> bool {
+        self.reads.iter().flatten().any(|read| read.slot == slot)
     }
 
-    pub(super) fn is_due(&self, now: Timestamp) -> bool {
-        self.noted.is_none_or(|last| now.since(last) >= Self::EVERY)
+    /// It asks for what this slot holds. `None`: for the first time.
+    fn comes_to(&mut self, slot: SlotId) -> Option<&mut Read> {
+        if !self.knows(slot) {
+            self.reads.rotate_right(1);
+            self.reads[0] = Some(Read { slot, times: 0, has_added: false, noted: None });
+            return None;
+        }
+        self.reads.iter_mut().flatten().find(|read| read.slot == slot)
+    }
+
+    /// Whether it was just noted that it asks for this key.
+    pub(super) fn is_noted(&self, key: &[u8], now: Timestamp) -> bool {
+        self.open.iter().any(|it| *it.key == *key && now.since(it.last) < Self::EVERY)
     }
 }
 
@@ -114,7 +133,7 @@ impl Store {
         const READ: usize = 256;
         let slot = self.keys.slot(id);
         let (Some(value), key) = (slot.value(), slot.key()) else { return };
-        let found = match parse_counter(value) {
+        let found = match number_in(value) {
             Some(number) if is_asked_for(key) => Polled::Is(number),
             None if is_of_program(key) => {
                 let mut hasher = DefaultHasher::new();
@@ -137,14 +156,11 @@ impl Store {
             return;
         }
         let Some(session) = self.session_mut(conn) else { return };
-        let is_other = session.asks.read != Some(id);
-        if is_other {
-            session.asks.turn_to(Some(id));
-        }
-        let had_added = std::mem::replace(&mut session.asks.has_added, delta > 0);
-        if is_other || delta == sum {
+        let read = session.asks.comes_to(id);
+        let had_added = read.map(|read| std::mem::replace(&mut read.has_added, delta > 0));
+        if had_added.is_none() || delta == sum {
             self.polls_no_more(conn);
-        } else if had_added && delta < 0 && sum > 0 {
+        } else if had_added == Some(true) && delta < 0 && sum > 0 {
             self.is_refused(conn, id, Polled::Shared, fx);
         }
     }
@@ -165,18 +181,27 @@ impl Store {
             return false;
         }
         let Some(session) = self.session_mut(conn) else { return false };
-        if session.asks.read != Some(id) {
-            session.asks.turn_to(Some(id));
+        let heard = session.heard;
+        let Some(read) = session.asks.comes_to(id) else {
             self.polls_no_more(conn);
             return false;
-        }
-        session.asks.times = session.asks.times.saturating_add(1);
-        let is_due = session.asks.times >= Asks::OFTEN && session.asks.is_due(session.heard);
+        };
+        read.times = read.times.saturating_add(1);
+        let is_due =
+            read.times >= Asks::OFTEN && read.noted.is_none_or(|last| heard.since(last) >= Asks::EVERY);
         if is_due {
             // Whether it is one to be shown is looked at so often, too.
-            session.asks.noted = Some(session.heard);
+            read.noted = Some(heard);
         }
         is_due
+    }
+
+    /// A client asks how many items a queue has.
+    pub(super) fn counts_items(&mut self, conn: ConnId, key: &[u8], items: usize, fx: &mut impl Effects) {
+        let Some(id) = self.keys.find(key) else { return self.looks_in_vain(conn, std::iter::once(key)) };
+        if self.comes_again(conn, id, fx) && is_of_program(key) {
+            self.polls(conn, key.into(), Polled::Items(items), Duration::ZERO);
+        }
     }
 
     /// A client found what it had asked for in vain again and again: these keys are there.
@@ -204,18 +229,16 @@ impl Store {
         }
     }
 
-    /// A client has looked for a key that is not there.
+    /// A client has looked for keys of which one is not there.
     #[cold]
-    pub(super) fn looks_in_vain(&mut self, conn: ConnId, keys: List<'_>) {
-        if let Some(session) = self.session_mut(conn)
-            && session.asks.open.iter().any(|it| it.found == Polled::There)
-        {
-            session.asks.read = None;
+    pub(super) fn looks_in_vain<'k>(&mut self, conn: ConnId, mut keys: impl Iterator<Item = &'k [u8]>) {
+        let Some(session) = self.session_mut(conn) else { return };
+        if session.asks.open.iter().any(|it| it.found == Polled::There) {
+            session.asks.reads = Default::default();
             self.polls_no_more(conn);
         }
-        if self.session(conn).is_some_and(|session| session.asks.is_due(session.heard))
-            && let Some(key) = keys.iter().find(|key| is_asked_for(key) && !self.is_present(key))
-        {
+        let Some(key) = keys.find(|key| is_asked_for(key) && !self.is_present(key)) else { return };
+        if self.session(conn).is_some_and(|session| !session.asks.is_noted(key, session.heard)) {
             self.polls(conn, key.into(), Polled::Absent, Duration::ZERO);
         }
     }
@@ -241,13 +264,13 @@ impl Store {
         fx: &mut impl Effects,
     ) {
         let Some(session) = self.session_mut(conn) else { return };
-        if let (Some(id), Some(key)) = (id.filter(|id| session.asks.read == Some(*id)), keys.iter().next()) {
+        if let (Some(id), Some(key)) = (id.filter(|id| session.asks.knows(*id)), keys.iter().next()) {
             if self.comes_again(conn, id, fx) && is_of_program(key) {
                 self.polls(conn, key.into(), Polled::There, Duration::ZERO);
             }
             return;
         }
-        session.asks.turn_to(id);
+        id.into_iter().for_each(|id| _ = session.asks.comes_to(id));
         self.finds(conn, keys.iter());
         self.polls_no_more(conn);
     }
@@ -256,7 +279,6 @@ impl Store {
         let has_room = self.asking.len() < Self::MOST_ASKING;
         let Some(session) = self.session_mut(conn).filter(|session| !session.is_probe) else { return };
         let (now, asks) = (session.heard, &mut session.asks);
-        asks.noted = Some(now);
         asks.open.retain(|it| it.is_recent(now) && (it.key != key || it.found == found));
         if let Some(it) = asks.open.iter_mut().find(|it| it.key == key) {
             it.last = now;
@@ -301,14 +323,19 @@ impl Store {
 
     /// Whether the next one would find the same.
     fn is_so(&self, asked: &Asked) -> bool {
-        let slot = self.keys.find(&asked.key).map(|id| self.keys.slot(id)).filter(|slot| slot.is_present());
+        let slot = self.keys.find(&asked.key).map(|id| self.keys.slot(id));
+        let is_present = slot.is_some_and(Slot::is_present);
         match asked.found {
-            Polled::Absent | Polled::AbsentAgain => slot.is_none(),
-            Polled::Is(number) => {
-                let value = slot.and_then(|slot| slot.value());
-                value.and_then(|value| parse_counter(value)) == Some(number)
-            }
-            _ => slot.is_some(),
+            Polled::Absent | Polled::AbsentAgain => !is_present,
+            Polled::Is(number) => slot.and_then(|slot| number_in(slot.value()?)) == Some(number),
+            Polled::Items(items) => slot.is_some_and(|slot| slot.queue_len() == items),
+            _ => is_present,
         }
     }
+}
+
+/// The number that is all of a value.
+fn number_in(value: &[u8]) -> Option<i64> {
+    let digits = value.strip_prefix(b"-").unwrap_or(value);
+    parse_counter(value).filter(|_| digits.iter().all(u8::is_ascii_digit))
 }

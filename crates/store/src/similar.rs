@@ -14,9 +14,9 @@ use rallypoint_protocol::keys::{KeyPattern, classify};
 pub enum Similar {
     /// It differs by one slip, or by the prefix of a group.
     Slip(Box<[u8]>),
-    /// A few of those that differ in one part of their paths only, with the last connections that wrote them.
-    /// Those that differ in the last part come first.
-    Beside(Vec<(WaitedKey, Vec<ConnId>)>),
+    /// A few of those that differ in one part of their paths only, with the last connections that wrote them,
+    /// and how many more there are. Those that differ in the last part come first, and the nearest numbers.
+    Beside(Vec<(WaitedKey, Vec<ConnId>)>, usize),
 }
 
 impl Store {
@@ -24,7 +24,7 @@ impl Store {
     pub(super) fn similar_to(&self, key: &[u8], looks: &mut usize) -> Option<Similar> {
         const FEW: usize = 3;
         let most = *looks;
-        let mut beside: BTreeMap<(bool, &[u8]), &Slot> = BTreeMap::new();
+        let (mut beside, mut more): (BTreeMap<_, &Slot>, usize) = (BTreeMap::new(), 0);
         for (_, slot) in self.keys.iter().take(most) {
             *looks = looks.saturating_sub(1);
             let other = slot.key();
@@ -34,21 +34,22 @@ impl Store {
             if is_similar(key, other) {
                 return Some(Similar::Slip(other.into()));
             }
-            if let Some(is_last) = is_beside(key, other) {
-                beside.insert((!is_last, other), slot);
+            if let Some((is_last, distance)) = is_beside(key, other) {
+                beside.insert((!is_last, distance, other), slot);
                 if beside.len() > FEW {
                     beside.pop_last();
+                    more = more.saturating_add(1);
                 }
             }
         }
         let told = beside.values().map(|slot| (slot.key().into(), slot.writers().collect()));
-        (!beside.is_empty()).then(|| Similar::Beside(told.collect()))
+        (!beside.is_empty()).then(|| Similar::Beside(told.collect(), more))
     }
 }
 
-/// If two keys of a program differ in one part of their paths only: whether it is the last part. They share
-/// more than the prefix of a process group.
-fn is_beside(key: &[u8], other: &[u8]) -> Option<bool> {
+/// If two keys of a program differ in one part of their paths only: whether it is the last part, and by how
+/// much, if these are numbers. They share more than the prefix of a process group.
+fn is_beside(key: &[u8], other: &[u8]) -> Option<(bool, u64)> {
     let same = key.iter().zip(other).take_while(|(one, two)| one == two).count();
     let before = key.get(..same)?.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at.saturating_add(1));
     let part = |key| {
@@ -62,7 +63,9 @@ fn is_beside(key: &[u8], other: &[u8]) -> Option<bool> {
     let own = key.windows(2).rposition(|two| two == b"//").map_or(0, |at| at.saturating_add(2));
     let has_name = |part: &[u8]| part.iter().any(u8::is_ascii_alphanumeric);
     let shares = has_name(key.get(own..before)?) || has_name(behind);
-    (shares && is_told(other)).then_some(behind.is_empty())
+    let number = |part: &[u8]| std::str::from_utf8(part).ok()?.parse::<u64>().ok();
+    let distance = number(one).zip(number(two)).map_or(u64::MAX, |(one, two)| one.abs_diff(two));
+    (shares && is_told(other)).then_some((behind.is_empty(), distance))
 }
 
 /// Whether a key is one of a program, or a message of one.
@@ -163,7 +166,8 @@ mod tests {
             ("/done", "/doing", None),
         ];
         for (key, other, expected) in beside {
-            assert_eq!(is_beside(key.as_bytes(), other.as_bytes()), expected, "{key} {other}");
+            let is = is_beside(key.as_bytes(), other.as_bytes()).map(|(is_last, _)| is_last);
+            assert_eq!(is, expected, "{key} {other}");
         }
     }
 

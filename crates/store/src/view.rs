@@ -48,8 +48,7 @@ pub struct WaitView {
     pub similar: Option<Similar>,
     /// The past of the first missing key. Only from [`Store::long_waits`].
     pub past: KeyPast,
-    /// How many have arrived where `NAME/last_member` is waited for: `NAME/num_members` counts them. Only
-    /// from [`Store::long_waits`].
+    /// How many have arrived at the barrier that is waited at by this key. Only from [`Store::long_waits`].
     pub arrived: Option<u32>,
     /// What the host of a job has read. See [`Store::counting`].
     pub counted: Option<Counted>,
@@ -155,9 +154,11 @@ impl Store {
                     (similar, self.deleted.past_of(key))
                 });
                 (wait.similar, wait.past) = known.clone();
-                let barrier = key.strip_suffix(b"last_member");
-                wait.arrived = barrier.and_then(|barrier| self.count(&[barrier, b"num_members"].concat()));
             }
+            // What counts arrivals: of torch's own barriers, and of those of torch.distributed.elastic.
+            let elastic = || Some([key.strip_suffix(b"last_member")?, b"num_members"].concat());
+            let counter = key.strip_suffix(b":last_worker").map(<[u8]>::to_vec).or_else(elastic);
+            wait.arrived = counter.and_then(|counter| self.count(&counter));
         }
     }
 

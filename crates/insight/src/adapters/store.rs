@@ -331,6 +331,13 @@ impl Fold<'_> {
                 if let Some(first) = first {
                     self.clash(Some(key), Claim::Rank(rank), [first, conn], written);
                 }
+                // It may have had this rank on another connection.
+                let of_process =
+                    |other: &&mut Client| other.pid.is_some() && other.origin() == (peer.ip(), pid);
+                let store = self.jobs.store(self.port);
+                let before =
+                    store.clients.values_mut().filter(|other| store.has_moved && other.rank == Some(rank));
+                before.filter(of_process).for_each(|other| other.rank = None);
                 if let Some(client) = self.client(conn) {
                     (client.rank, client.published) = (Some(address.member), None);
                     client.host = host;
@@ -435,6 +442,9 @@ impl Fold<'_> {
         watch.answered.remove(&conn);
         watch.asked.retain(|wait| wait.view.conn != conn);
         let Some(client) = watch.clients.remove(&conn) else { return };
+        if let Some(other) = watch.other_of(&client).filter(|_| !client.is_cut_off) {
+            return self.goes_on_with(other, conn, client);
+        }
         watch.passed_by(conn, &client, used_own_keys, self.at);
         if let (Role::Agent, Some(key @ RunKey::Id(_))) = (client.role, &client.run)
             && let Some(run) = self.jobs.runs.get_mut(key)
@@ -447,6 +457,18 @@ impl Fold<'_> {
                 let closed = Evidence { key: key.clone(), ..client.evidence(Seen::Closed, self.at) };
                 run.worker_left(conn, &client, closed);
             }
+        }
+    }
+
+    /// A worker has closed its group, and its process goes on with another connection.
+    fn goes_on_with(&mut self, conn: ConnId, before: ConnId, worker: Client) {
+        for run in self.jobs.runs.values_mut().filter(|run| Some(&run.key) == worker.run.as_ref()) {
+            run.world.moves(before, conn);
+            run.touch();
+        }
+        self.jobs.store(self.port).has_moved = true;
+        if let Some(client) = self.client(conn) {
+            *client = Client { peer: client.peer, published: client.published.take(), ..worker };
         }
     }
 

@@ -312,6 +312,8 @@ pub(crate) struct StoreWatch {
     pub(crate) publishers: BTreeMap<Box<[u8]>, Publisher>,
     /// What is asked for again and again, as the waits that they are.
     pub(crate) asked: Vec<Waiting>,
+    /// Some ranks are known by other connections than those that they came with.
+    pub(crate) has_moved: bool,
     /// Where rank 0 has its debug server.
     pub(crate) debug_host: Option<String>,
 }
@@ -524,6 +526,17 @@ impl StoreWatch {
             only_counted_itself,
             is_told: !only_counted_itself || client.role != Role::Unknown,
         });
+    }
+
+    /// Another connection of a worker's process, of which nothing else is known. Not where containers share
+    /// its address and process id.
+    pub(crate) fn other_of(&self, worker: &Client) -> Option<ConnId> {
+        let process = worker.process().filter(|_| worker.role == Role::Worker && !self.is_large())?;
+        let others = self.clients.iter().filter(|(_, other)| other.process() == Some(process));
+        let is_known = |other: &Client| other.is_member() || other.has_counted_itself;
+        let others: Vec<_> = others.collect();
+        let first = others.iter().min_by_key(|(conn, other)| (other.since, **conn))?.0;
+        (!others.iter().any(|(_, other)| is_known(other))).then_some(*first)
     }
 
     /// The connections with this address and process id.

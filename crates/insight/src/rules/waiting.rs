@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use crate::facts::{Meeting, RunKey, TrackedNode, TrackedRun, Waiting};
 use crate::identity::processes::{Graph, WAITS_SHOWN};
-use crate::reason::{Code, Finding, Names, Place, Presence, Reason, SAME_GROUPS, Waits, clients};
+use crate::reason::{
+    Code, Finding, Names, Place, Presence, Reason, SAME_GROUPS, Waits, clients, has, if_some,
+};
 use crate::rules::waiting::root::Root;
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
-use rallypoint_protocol::keys::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
+use rallypoint_protocol::keys::{BARRIER, ExpectedWriter, Wanted, store_barrier, sub_group_of, wanted};
 
 /// All waits for ranks of which nothing was seen are one explanation.
 const NEVER_CAME: &str = "ranks that have not come";
@@ -33,10 +35,14 @@ const AGAIN: &str = "all ranks have to leave their group (destroy_process_group)
                      as each other: look what those do that have not published again, or restart all \
                      together";
 
+/// All that are known have come to a barrier, and it does not end.
+const ALL_ARRIVED: &str = "does the barrier count on more than there are, or was its name used before? torch ends \
+                           it with the arrival that makes its counter the number of all";
+
 /// Waits at a store-based barrier, or in a sub-group.
 pub(crate) fn in_group(what: &str, who: &Names, waited: Elapsed, ended: &Names, others: &Names) -> Reason {
     Code::Waiting
-        .says(format!("{} {waited} for {what}", clients(who)))
+        .says(format!("{} {waited} {what}", clients(who)))
         .look_at(NOT_REACHED)
         .held(who)
         .ended(ended)
@@ -182,7 +188,8 @@ impl Graph<'_> {
         let Group { waits, since, members, .. } = group;
         let there: Vec<_> = waits.iter().filter_map(|conn| self.store.waits.get(conn)).collect();
         let published = self.published_for(&there);
-        let is_barrier = matches!(&group.root, Root::At { asked, .. } if asked.what == BARRIER);
+        let key = there.first().and_then(|wait| wait.view.missing.first());
+        let barrier = key.filter(|key| wanted(key).what == BARRIER);
         let are_unknown = !run.has_agents() && there.iter().all(|it| self.member(it).is_none());
         let (ended, others) = if are_unknown {
             self.outside(there.iter().copied(), *since, &published, |_| true)
@@ -195,19 +202,26 @@ impl Graph<'_> {
         let apart = if all_wait { self.apart(&there) } else { None };
         let is_known = apart.is_some() || !published.is_empty();
         let is_told = is_known && others.is_empty() && ended.is_empty();
-        let look_at = if is_told { SAME_GROUPS } else { NOT_REACHED };
+        let look_at = match barrier {
+            Some(_) if others.is_empty() && ended.is_empty() => ALL_ARRIVED,
+            None if is_told => SAME_GROUPS,
+            _ => NOT_REACHED,
+        };
         let members = Names::of_some(members, Clone::clone);
-        let what = match (apart, members.count()) {
-            (Some(apart), _) => apart,
-            (None, 0) => who.to_owned(),
-            (None, 1) => format!("{what} of {members}"),
-            (None, _) => members.to_string(),
+        let reached = there.iter().find_map(|wait| wait.view.arrived);
+        let reached = if_some(reached, |n| format!(", which {n} {} reached", has(n as usize)));
+        let what = match (barrier, apart, members.count()) {
+            (Some(key), ..) => format!("at {}{reached}", store_barrier(key)),
+            (_, Some(apart), _) => format!("for {apart}"),
+            (.., 0) => format!("for {who}"),
+            (.., 1) => format!("for {what} of {members}"),
+            _ => format!("for {members}"),
         };
         let waited = Elapsed(self.now.since(*since));
         let who = Names::of_some(waits, |conn| self.waiter(*conn));
         in_group(&what, &who, waited, &ended, &others)
             .and("have published there", &published)
-            .when(is_barrier, |reason| reason.and("arrived", &who))
+            .when(barrier.is_some(), |reason| reason.and("arrived", &who))
             .look_at(look_at)
     }
 

@@ -125,14 +125,42 @@ fn adding_nothing_is_reading() {
 #[test]
 fn who_reads_many_keys_or_what_pytorch_asks_for_besides_is_not_shown() {
     let (world, one, other) = two();
-    other.add("a", 1);
-    other.add("b", 1);
+    let keys = ["a", "b", "c", "d", "e"];
+    keys.iter().for_each(|key| _ = other.add(key, 1));
     again_and_again(&world, || {
-        one.get("a");
-        one.get("b");
+        keys.iter().for_each(|key| drop(one.get(key)));
         assert!(!one.check(&["/default_pg/0//exception_dump"]));
     });
     assert!(asked(&world).is_empty());
+}
+
+#[test]
+fn who_reads_a_few_by_turns_or_together_is_shown_with_each() {
+    let (world, one, other) = two();
+    other.add("a", 1);
+    other.set("b", "text1");
+    again_and_again(&world, || {
+        one.get("a");
+        one.get("b");
+    });
+    let shown = asked(&world);
+    assert!(shown.len() == 2 && shown[0] == "a Is(1)" && shown[1].starts_with("b Same("), "{shown:?}");
+    world.pass(3);
+    again_and_again(&world, || drop(one.multi_get(&["a", "b"])));
+    assert_eq!(asked(&world), shown);
+    other.append("a", "x");
+    assert_eq!(asked(&world), shown[1..], "it is no number any more");
+}
+
+#[test]
+fn who_counts_the_items_of_a_queue_again_and_again_is_shown() {
+    let (world, one, other) = two();
+    again_and_again(&world, || assert_eq!(one.queue_len("todo"), 0));
+    assert_eq!(asked(&world), ["todo Absent"]);
+    other.push("todo", "x");
+    assert!(asked(&world).is_empty());
+    again_and_again(&world, || assert_eq!(one.queue_len("todo"), 1));
+    assert_eq!(asked(&world), ["todo Items(1)"]);
 }
 
 #[test]

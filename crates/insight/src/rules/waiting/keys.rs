@@ -9,7 +9,7 @@ use crate::reason::{
     if_any, if_some,
 };
 use crate::rules::waiting::{NOT_REACHED, in_group};
-use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp, count};
+use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp, count, counted};
 use rallypoint_protocol::keys::{
     BARRIER, KeyPattern, Role, address_of, below_own_prefix, classify, is_asked_for, is_promised, own_member,
     published_by, store_barrier, wanted,
@@ -206,7 +206,7 @@ impl Graph<'_> {
                 _ => Code::WaitingAtBarrier.says(text),
             }
         } else if is_promised(key) && publisher.is_none() {
-            let what = format!("an agent that leads them (is_host=1): {who} ask for `{about}`");
+            let what = format!("for an agent that leads them (is_host=1): {who} ask for `{about}`");
             in_group(&what, &who, waited, &ended, &others)
         } else {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
@@ -217,6 +217,9 @@ impl Graph<'_> {
                     (format!("whose writer's connection closed {ago} ago"), WRITER_GONE)
                 }
                 (None, Some(Polled::Is(number))) => (format!("which is {number}"), POLLED),
+                (None, Some(Polled::Items(items))) => {
+                    (format!("which holds {}", counted(items, "item", "items")), POLLED)
+                }
                 (None, Some(Polled::Same(_))) => ("which has not changed".into(), POLLED),
                 (None, Some(Polled::There)) => ("which is there".into(), LOCKED),
                 (None, Some(Polled::Shared)) => {
@@ -242,7 +245,11 @@ impl Graph<'_> {
                 .when(is_slip, |reason| reason.look_at(SLIP))
                 .then(&if_some(similar, |similar| self.beside_key(similar)))
         };
-        let reason = reason.held(&who).ended(&ended).others(&others).then(&self.all_wait());
+        let more: BTreeSet<_> =
+            members.iter().flat_map(|(_, wait)| wait.view.missing.iter().skip(1)).collect();
+        let more = Names::of_some(more, |key| format!("`{}`", ShownKey(key)));
+        let reason = reason.and("waited for with it", &more).held(&who).ended(&ended).others(&others);
+        let reason = reason.then(&self.all_wait());
         let reason = reason.and("gone, and told no rank here", &strangers.0);
         let reason = reason.may_be("connected, and told no rank here", strangers.1);
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
@@ -282,22 +289,32 @@ impl Graph<'_> {
     }
 
     /// `; all 3 processes that are connected wait`: none of them writes what they wait for. Agents write
-    /// nothing for programs.
+    /// nothing for programs. Who asks for what is there need not wait.
     fn all_wait(&self) -> String {
         let everybody = self.everybody();
-        let waits = self.store.waits.values().chain(&self.store.asked);
-        let waiting = waits.filter_map(|wait| everybody.get(&wait.view.conn).map(|(_, known)| *known));
-        let waiting: HashSet<ConnId> = waiting.collect();
+        let known = |wait: &Waiting| everybody.get(&wait.view.conn).map(|(_, known)| *known);
+        let is_there =
+            |wait: &&Waiting| !matches!(wait.view.polled, None | Some(Polled::Absent | Polled::AbsentAgain));
+        let (asking, asked): (Vec<_>, Vec<_>) = self.store.asked.iter().partition(is_there);
+        let waiting: HashSet<ConnId> = self.store.waits.values().chain(asked).filter_map(known).collect();
+        let asking: HashSet<ConnId> = asking.into_iter().filter_map(known).collect();
         let is_agent =
             |conn: &ConnId| self.store.clients.get(conn).is_some_and(|client| client.role == Role::Agent);
         let known = everybody.values().map(|(_, known)| *known);
         let (agents, others): (HashSet<_>, HashSet<_>) = known.partition(is_agent);
         let but = if agents.is_empty() { "" } else { " but the agents" };
-        match others.len() {
-            n @ 2.. if others.is_subset(&waiting) => {
-                format!("; {} that are connected wait{but}", all(count(n), "processes"))
+        let do_what = match others.is_subset(&waiting) {
+            true => "wait",
+            false if others.iter().all(|it| waiting.contains(it) || asking.contains(it)) => {
+                "wait or ask again and again"
             }
-            _ => String::new(),
+            false => return String::new(),
+        };
+        let n = count(others.len());
+        if n < 2 {
+            String::new()
+        } else {
+            format!("; {} that are connected {do_what}{but}", all(n, "processes"))
         }
     }
 
@@ -305,11 +322,12 @@ impl Graph<'_> {
     fn beside_key(&self, similar: &Similar) -> String {
         match similar {
             Similar::Slip(key) => format!("; `{}` exists", ShownKey(key)),
-            Similar::Beside(keys) => {
+            Similar::Beside(keys, more) => {
                 let keys = Names::of_some(keys, |(key, writers)| {
                     let by: BTreeSet<String> = writers.iter().filter_map(|conn| self.named(*conn)).collect();
                     format!("`{}`{}", ShownKey(key), if_any(" written by ", &Names::of(by)))
                 });
+                let keys = Names { more: *more, ..keys };
                 format!("; beside it there {} {keys}", are(keys.count()))
             }
         }

@@ -110,11 +110,8 @@ impl Truth {
             "does not exist" => moment.was_reset,
             "is there" => moment.keys.contains_key(key),
             _ if number.is_some() => moment.keys.get(key) == number.as_ref(),
-            // `was there: A deleted it 3 s ago`, or `a client`, if it has gone.
-            _ => moment.deleted.get(key).is_some_and(|&by| match listed(why)[..] {
-                [(n, _)] => n == by,
-                _ => !moment.processes[by].connected,
-            }),
+            // `was there: A deleted it 3 s ago`
+            _ => moment.deleted.get(key).copied() == listed(why).first().map(|(n, _)| *n),
         };
         was(&is_so, why)?;
         for part in parts.filter(|part| !part.starts_with("gone")) {
@@ -128,8 +125,13 @@ impl Truth {
                 };
                 is(n, &does, what)?;
             }
-            if title.ends_with("that are connected wait") {
-                let waits = |n: usize| self.past.any(at, |moment| moment.processes[n].waits.is_some());
+            if title.contains("that are connected wait") {
+                let asks_too = title.ends_with("or ask again and again");
+                let waits = |moment: &Moment, n: usize| {
+                    let waits = moment.processes[n].waits;
+                    waits.is_some_and(|(_, key)| asks_too || !moment.keys.contains_key(key))
+                };
+                let waits = |n: usize| self.past.any(at, |moment| waits(moment, n));
                 let all =
                     |moment: &Moment| (0..PROCESSES).all(|n| !moment.processes[n].connected || waits(n));
                 was(&all, title)?;

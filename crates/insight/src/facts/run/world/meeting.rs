@@ -284,6 +284,10 @@ impl Meeting {
         self.ranks.values().chain(self.former.values().flatten())
     }
 
+    pub(crate) fn known_mut(&mut self) -> impl Iterator<Item = &mut RankInfo> {
+        self.ranks.values_mut().chain(self.former.values_mut().flatten())
+    }
+
     /// Whether who is prepared for so many ranks can meet these.
     pub(crate) fn fits(&self, size: Option<u32>) -> bool {
         size.is_none() || self.size.is_none() || size == self.size
