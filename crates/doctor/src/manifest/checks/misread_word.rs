@@ -10,7 +10,7 @@ pub(super) const RULE: Rule = Rule {
     sees: "FAIL: `torchrun \"$ARGS\"`, `torchrun \"${ARGS[*]}\"`; `command: [\"torchrun --nnodes=2\"]`; \
            `command: [bash, -c, torchrun, --nnodes=2]`, `command: [sh, torchrun]`, `- --nnodes 2`; \
            `–nnodes=2` with a dash from a text; `srun NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, \
-           python, t.py]`, `MASTER_ADDR = $HEAD`, `--nnodes = 2`; `torchrun python t.py`, `accelerate launch \
+           python, t.py]`, `MASTER_ADDR = $HEAD`, `--nnodes = 2`; `torchrun python t.py`, `torchrun run.sh`, `accelerate launch \
            --zero3_init_flag train.py`, `--multi_gpu true train.py`, `--master_addr` twice. WARN: `lrs=(0.1, \
            0.2)`, `nodes_array=(\"$nodes\")`",
     examples: ["one-argument.sbatch", "good-slurm.sbatch"],
@@ -20,7 +20,7 @@ pub(super) const RULE: Rule = Rule {
             && pods.containers.first().is_some_and(|first| std::ptr::eq(first, container));
         let of_list = Some(container).filter(|_| !is_rays).and_then(of_list);
         let of_words = of_list.or_else(|| of_launcher(container));
-        let of_launch = |it: &Launch| of_switches(it).or_else(|| twice(it)).or_else(|| python(it));
+        let of_launch = |it: &Launch| of_switches(it).or_else(|| twice(it)).or_else(|| program(it));
         let of_flags = container.launches.iter().find_map(of_launch);
         let found = [of_words, of_assignment(container), of_flags, array(container)];
         let found = found.into_iter().flatten();
@@ -144,19 +144,27 @@ fn assignment(word: &Text) -> Option<&str> {
     (is_name && name.starts_with(|c: char| c.is_ascii_uppercase() || c == '_')).then_some(name)
 }
 
-/// A launcher starts Python itself, and its program is a script.
-fn python(launch: &Launch) -> Option<Check> {
+/// A launcher starts Python itself, and its program is a script for it.
+fn program(launch: &Launch) -> Option<Check> {
     const ANY: [&str; 8] =
         ["no-python", "module", "m", "run-path", "module-mode", "command-mode", "c", "help"];
-    let called = launch.called.as_ref().filter(|called| !called.grammar.is_open)?;
+    let called = launch.called.as_ref().filter(|called| !called.grammar.is_open && !called.is_open)?;
     let (program, words) = called.program().split_first()?;
-    let version = basename(program).strip_prefix("python")?;
-    let is_python = version.chars().all(|c| c.is_ascii_digit() || c == '.') && !words.is_empty();
-    (is_python && !ANY.iter().any(|flag| called.has(flag)) && !called.is_open).then(|| {
-        let evidence =
-            format!("{} takes `{program}` for a script, and finds no such file", called.grammar.name);
-        Check::fail(evidence, format!("no `{program}` there; or --no-python before it"))
-    })
+    let version = basename(program).strip_prefix("python");
+    let is_python = version.is_some_and(|it| it.chars().all(|c| c.is_ascii_digit() || c == '.'));
+    let starts = is_python || is_shell(program) || Starter::of(program).is_some();
+    let what = match () {
+        () if ANY.iter().any(|flag| called.has(flag)) => return None,
+        () if starts && !words.is_empty() => "for a script, and finds no such file",
+        () if program.ends_with(".sh") && !program.contains('$') => "for a script in Python, which it is not",
+        () => return None,
+    };
+    let evidence = format!("{} takes `{program}` {what}", called.grammar.name);
+    let remedy = match is_python {
+        true => format!("no `{program}` there; or --no-python before it"),
+        false => "--no-python before it, or the script in Python".into(),
+    };
+    Some(Check::fail(evidence, remedy))
 }
 
 /// A flag that stands twice: the last one counts.

@@ -5,14 +5,15 @@ use crate::manifest::scripts::started;
 
 pub(super) const RULE: Rule = Rule {
     id: "never-starts",
-    sees: "FAIL: an image with an empty part or a blank in its name; a key that the ConfigMap in these files \
-           has not; `claimName: $(NAME)`. WARN: a claim that is `ReadWriteOnce`, of several pods; a group of \
+    sees: "FAIL: an image with an empty part or a blank in its name; `memory: 2` or `512m` in limits; a key \
+           that the ConfigMap in these files has not; `claimName: $(NAME)`. WARN: a claim that is `ReadWriteOnce`, of several pods; a group of \
            Ray without `replicas` and autoscaling; `srun ./x.sh` without mode +x",
     examples: ["never-starts.yaml", "good-claim.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = manifests.pods.iter().filter(|pods| !pods.are_tasks()).flat_map(|pods| {
             let of_containers = pods.all().flat_map(|own| {
-                let found = [(image(own), "image"), (key(manifests, pods, own), "env")];
+                let key = key(manifests, pods, own);
+                let found = [(image(own), "image"), (memory(own), "resources"), (key, "env")];
                 found.into_iter().filter_map(|(check, field)| Some(check?.at(pods.at(&own.at(field)))))
             });
             let of_pods = [claim(manifests, pods), name(manifests, pods)].into_iter().flatten();
@@ -69,6 +70,16 @@ fn image(container: &Container) -> Option<Check> {
     let evidence = format!("`{image}` is no name of an image: the pod stays in InvalidImageName");
     (is_wrong && !image.contains(['$', '{', '<', '%']))
         .then(|| Check::fail(evidence, "HOST/PATH:TAG, each part once"))
+}
+
+/// Without a unit it counts bytes, and with `m` thousandths of them.
+fn memory(container: &Container) -> Option<Check> {
+    let limits = texts(container.value.pointer("/resources/limits"));
+    let wanted = limits.get("memory").filter(|wanted| !is_placeholder(wanted))?;
+    let bytes = quantity(wanted).filter(|bytes| (0.0..1e5).contains(bytes) && *bytes > 0.0)?;
+    let evidence =
+        format!("`memory: {wanted}` is a limit of {} bytes: no container starts in it", bytes.ceil());
+    Some(Check::fail(evidence, "a number with Gi or Mi"))
 }
 
 fn key(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
