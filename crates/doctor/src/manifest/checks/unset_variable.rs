@@ -118,6 +118,14 @@ fn missing_argument(pods: &Pods, container: &Container) -> Option<Check> {
     Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))
 }
 
+/// What a launcher is to start.
+fn program(launch: &Launch) -> Option<Told> {
+    let called = launch.called.as_ref().filter(|called| !called.grammar.is_open)?;
+    let at = launch.command.words.len().checked_sub(called.program().len())?;
+    let text = launch.command.words.get(at)?.clone();
+    Some(Told { text, by: called.grammar.name.into() })
+}
+
 /// A variable that a script only reads, and gets from no file either. Who starts one for no batch system may
 /// give it any, but rather none that differs by a letter from one that is set.
 fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Check> {
@@ -149,9 +157,7 @@ fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Ch
             word => word == Some("eval"),
         }
     };
-    if scripts.iter().any(|text| text.lines().any(is_filled_elsewhere)) {
-        return None;
-    }
+    let is_filled = scripts.iter().any(|text| text.lines().any(is_filled_elsewhere));
     let name_of = |part: &'_ Part| match part {
         Part::Unknown { written, .. } => {
             let name = written.strip_prefix('$')?.trim_start_matches('{').trim_end_matches('}');
@@ -165,10 +171,23 @@ fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Ch
     let set = |line: &&str| line.split_whitespace().find_map(|word| Some(word.split_once('=')?.0.to_owned()));
     let set: Vec<String> =
         scripts.iter().flat_map(|text| text.lines()).filter_map(|line| set(&line)).collect();
-    launch.told().find_map(|(what, told)| {
+    let program = program(launch);
+    let told = program.iter().map(|told| ("the program", told)).chain(launch.told());
+    told.into_iter().find_map(|(what, told)| {
         let name = told.text.parts().iter().find_map(name_of)?;
-        let near = set.iter().find(|other| is_near(&name, other));
-        if pods.step.usual.is_none() && near.is_none() {
+        let is_program = what == "the program";
+        // The name of a program may well be given by the submitter, but not if another one is never used.
+        let is_left = |other: &&String| {
+            let text = rallypoint_shell::text(&launch.command.variables, other).and_then(Text::literal);
+            let is_read =
+                |text: &&str| text.contains(&format!("${other}")) || text.contains(&format!("{{{other}"));
+            text.is_some_and(is_python_file) && !scripts.iter().any(is_read)
+        };
+        let near = match is_program {
+            true => set.iter().find(is_left),
+            false => set.iter().find(|other| is_near(&name, other)),
+        };
+        if near.is_none() && (is_program || pods.step.usual.is_none()) || is_filled && !is_program {
             return None;
         }
         let evidence = format!(
