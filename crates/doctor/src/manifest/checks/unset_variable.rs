@@ -178,7 +178,8 @@ fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Ch
         let is_program = what == "the program";
         // The name of a program may well be given by the submitter, but not if another one is never used.
         let is_left = |other: &&String| {
-            let text = rallypoint_shell::text(&launch.command.variables, other).and_then(Text::literal);
+            let last = container.script.last().unwrap_or(&launch.command);
+            let text = rallypoint_shell::text(&last.variables, other).and_then(Text::literal);
             let is_read =
                 |text: &&str| text.contains(&format!("${other}")) || text.contains(&format!("{{{other}"));
             text.is_some_and(is_python_file) && !scripts.iter().any(is_read)
