@@ -104,7 +104,19 @@ fn of_launcher(container: &Container) -> Option<Check> {
 /// An item of a list of arguments with a flag and its value: `- --nnodes 2`.
 fn of_item(container: &Container) -> Option<Check> {
     let argv = &container.argv;
-    let first = argv.first().filter(|first| Grammar::is_program(first) && container.is_exec())?;
+    let first = argv.first().filter(|_| container.is_exec())?;
+    if Starter::of(first).is_some() {
+        let begins = |word: &&String| Grammar::is_program(word) || is_shell(word) || is_python_file(word);
+        let own: Vec<&String> = argv.iter().take_while(|word| !begins(word)).collect();
+        let is_option = |two: &&[&String]| {
+            let is_value = two[0].trim_start_matches('-') == "mca" && two[0].starts_with('-');
+            two[1].trim().contains(' ') && (two[1].starts_with('-') || is_value)
+        };
+        let word = own.windows(2).find(is_option)?[1];
+        let evidence = format!("`{word}` is one argument of {first}, with a blank in it: it is no option");
+        return Some(Check::fail(evidence, "an item for each word"));
+    }
+    let first = Some(first).filter(|first| Grammar::is_program(first))?;
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let name = |word: &str| word.strip_prefix("--").is_some_and(|name| name.chars().all(is_name));
     let (word, flag) = argv.windows(2).find_map(|two| {

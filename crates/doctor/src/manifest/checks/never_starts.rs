@@ -13,13 +13,20 @@ pub(super) const RULE: Rule = Rule {
         let of_pods = manifests.pods.iter().filter(|pods| !pods.are_tasks()).flat_map(|pods| {
             let of_containers = pods.all().flat_map(|own| {
                 let key = key(manifests, pods, own);
-                let found = [(image(own), "image"), (memory(own), "resources"), (key, "env")];
+                let found = [
+                    (image(own).or_else(|| program(own)), "image"),
+                    (memory(own), "resources"),
+                    (key, "env"),
+                    (mounted(manifests, pods, own), "command"),
+                ];
                 found.into_iter().filter_map(|(check, field)| Some(check?.at(pods.at(&own.at(field)))))
             });
             let of_pods = [claim(manifests, pods), name(manifests, pods)].into_iter().flatten();
             of_containers.chain(of_pods.map(|check| check.at(pods.at("volumes")))).collect::<Vec<_>>()
         });
-        let of_tasks = manifests.containers().filter_map(|(pods, own)| locked(manifests, pods, own));
+        let of_tasks = manifests
+            .containers()
+            .filter_map(|(pods, own)| locked(manifests, pods, own).or_else(|| on_first_node(pods, own)));
         of_pods.chain(of_tasks).chain(manifests.objects.iter().filter_map(no_workers)).collect()
     }),
 };
@@ -37,6 +44,20 @@ fn locked(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<C
     let evidence = format!("`{name}` is started without a shell, and nobody may execute its file here");
     // A copy may have lost the mode.
     Some(Check::warn(evidence, format!("chmod +x {name}")).at(pods.at(&container.at("command"))))
+}
+
+/// An environment of Python in a folder that each node has for itself.
+fn on_first_node(pods: &Pods, container: &Container) -> Option<Check> {
+    let several = pods.step.by.is_some() && pods.step.size.nodes > Some(1);
+    let makes = |words: &Vec<String>| {
+        let is_made = words.iter().any(|word| matches!(basename(word), "virtualenv" | "venv"));
+        is_made && words.last().is_some_and(|word| word.starts_with("$SLURM_TMPDIR"))
+    };
+    let words = container.script.iter().filter(|_| several).map(Command::written).find(makes)?;
+    let evidence =
+        format!("`{}` makes it on the first node only: the others have no such folder", words.join(" "));
+    let remedy = "srun --ntasks-per-node=1 in front of a script that makes it";
+    Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))
 }
 
 /// A group of Ray's workers that begins with none, and that nobody makes larger.
@@ -70,6 +91,57 @@ fn image(container: &Container) -> Option<Check> {
     let evidence = format!("`{image}` is no name of an image: the pod stays in InvalidImageName");
     (is_wrong && !image.contains(['$', '{', '<', '%']))
         .then(|| Check::fail(evidence, "HOST/PATH:TAG, each part once"))
+}
+
+/// An image of a language or a system has no launcher, and nothing here brings one.
+fn program(container: &Container) -> Option<Check> {
+    const IMAGES: [&str; 7] = ["python", "debian", "ubuntu", "alpine", "busybox", "bash", "rockylinux"];
+    const BRING: [&str; 8] = ["install", "apk ", "conda", "curl", "wget", "source ", "PATH", " . "];
+    let image = text(&container.value, "/image")?;
+    let name = image.trim_start_matches("docker.io/").trim_start_matches("library/");
+    let is_plain = IMAGES.contains(&name.split([':', '@']).next()?);
+    let is_brought = list(&container.value, "/volumeMounts").first().is_some()
+        || container.texts().any(|text| BRING.iter().any(|it| text.contains(it)))
+        || container.own.iter().any(|name| name == "PATH")
+        || !container.unread.is_empty();
+    let launchers = ["ray", "torchrun", "accelerate", "deepspeed", "mpirun", "vllm"];
+    let first = container.commands.iter().find(|command| !Container::is_small(command))?;
+    let program = first.words.first()?.literal().filter(|it| launchers.contains(it))?;
+    let evidence = format!("the image `{image}` has no `{program}`: the container cannot start");
+    (is_plain && !is_brought).then(|| Check::fail(evidence, "an image with it"))
+}
+
+/// A file of a ConfigMap that a command looks for elsewhere.
+fn mounted(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
+    #[rustfmt::skip]
+    const WORKING: [&str; 9] =
+        ["work", "app", "home", "root", "code", "src", "project", "train", "repo"];
+    let is_moved = container.value.get("workingDir").is_some()
+        || container
+            .commands
+            .iter()
+            .any(|it| matches!(it.words.first().and_then(Text::literal), Some("cd" | "pushd")));
+    let name_of = |command: &Command| {
+        let [program, file, ..] = command.words.as_slice() else { return None };
+        let program = basename(program.literal()?);
+        let is_read = program.starts_with("python") || rallypoint_shell::is_shell(program);
+        file.literal().filter(|file| is_read && file.contains('.') && !file.contains('/')).map(str::to_owned)
+    };
+    let mut mounts = list(&container.value, "/volumeMounts").iter().filter_map(|mount| {
+        let path = text(mount, "/mountPath").filter(|_| mount.get("subPath").is_none())?;
+        let is_it = |volume: &&Value| volume.get("name") == mount.get("name");
+        let volume = list(&pods.spec, "/volumes").iter().find(is_it)?;
+        let map = text(volume, "/configMap/name")?;
+        let is_it = |it: &&Object| it.name == map && it.shares_namespace(pods.namespace.as_deref());
+        Some((path, manifests.of_kind("ConfigMap").find(is_it)?))
+    });
+    let (name, path) = mounts.find_map(|(path, map)| {
+        let has = |name: &String| map.value["data"].get(name).is_some();
+        let name = container.commands.iter().filter_map(name_of).find(has)?;
+        (path.len() > 1 && !WORKING.iter().any(|it| path.contains(it))).then_some((name, path))
+    })?;
+    let evidence = format!("`{name}` is in {path}, and looked for in the image's own working folder");
+    (!is_moved).then(|| Check::warn(evidence, format!("{path}/{name}, or workingDir: {path}")))
 }
 
 /// Without a unit it counts bytes, and with `m` thousandths of them.

@@ -25,6 +25,7 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
     let missing = missing_argument(pods, container).filter(|_| launches.is_empty());
     let kept = of_ray(pods, container)
         .or_else(|| not_exported(pods, container))
+        .or_else(|| for_no_program(pods, container))
         .or_else(|| of_slurm(pods, container));
     let kept = kept.filter(|_| launches.is_empty());
     let found = launches.into_iter().chain(nowhere).chain(missing).chain(kept);
@@ -99,6 +100,20 @@ fn not_exported(pods: &Pods, container: &Container) -> Option<Check> {
     let command = container.commands.iter().rfind(is_python).filter(|_| is_alone)?;
     let is_kept = |name: &&str| command.private.contains(*name) && !is_read(name) && !is_given(name);
     let name = OF_TORCH.into_iter().find(is_kept)?;
+    let evidence = format!("{name} is set, and neither exported nor read: no program gets it");
+    Some(Check::warn(evidence, format!("export {name}=…")).at(pods.at(&container.at("command"))))
+}
+
+/// A variable of a library's in a line of its own, which stands nowhere else.
+fn for_no_program(pods: &Pods, container: &Container) -> Option<Check> {
+    const PREFIXES: [&str; 5] = ["NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "TORCHINDUCTOR_"];
+    let last = container.script.last().or_else(|| container.commands.last())?;
+    let lines = || container.texts().flat_map(str::lines).filter(|line| !line.trim_start().starts_with('#'));
+    let times = |name: &str| lines().map(|line| line.matches(name).count()).sum::<usize>();
+    let exports = |text: &str| text.contains("set -a") || text.contains("allexport");
+    let is_alone =
+        |name: &&String| PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && times(name) == 1;
+    let name = last.private.iter().find(is_alone).filter(|_| !container.texts().any(exports))?;
     let evidence = format!("{name} is set, and neither exported nor read: no program gets it");
     Some(Check::warn(evidence, format!("export {name}=…")).at(pods.at(&container.at("command"))))
 }
