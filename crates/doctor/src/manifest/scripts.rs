@@ -13,6 +13,7 @@ use super::launch::{Launch, Told};
 use super::launches;
 use super::objects::{Object, batch_system, is_localhost};
 use super::pods::{Pods, Size, Step};
+use super::remote;
 use rallypoint_node::launch::{Called, Grammar, Starter, Tool};
 use rallypoint_node::makers::Maker;
 use rallypoint_shell::{self as shell, Command, Part, Reading, Source, Surroundings, Text, Variables};
@@ -226,7 +227,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         let words = command.written();
         let start = Start::of(&words, job);
         is_spread |= start.is_some() || leads_elsewhere(&words[0]) || Starter::of(&words[0]).is_some();
-        if Container::is_small(command) || leads_elsewhere(&words[0]) {
+        if Container::is_small(command) {
             continue;
         }
         let begin = || {
@@ -262,6 +263,28 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
                 None => read,
             }
         };
+        if leads_elsewhere(&words[0]) {
+            let Some((by, words)) = remote::started(command) else { continue };
+            let variables = BTreeMap::from([one("HOSTNAME", Part::Of(Source::HostName))]);
+            let inner = Surroundings { variables, open: true, file: &file, here: &[], choice };
+            let Reading { commands, unread, .. } = shell::started(&words, command.conditional, &[], inner);
+            let mut read = with_launches(Container { commands, unread, ..begin() });
+            read.launches.retain(|launch| launch.tool() != Tool::Program);
+            // These start it on several hosts at once. Others do the same once more for the next host.
+            let same: Vec<Vec<String>> = read.launches.iter().map(|it| it.command.written()).collect();
+            let are_several =
+                matches!(by, "pdsh" | "clush") || command.repeated || is_told_again(&all, &same);
+            let is_plain = |it: &&Launch| it.node_rank.as_ref().is_none_or(|told| !told.text.is_unknown());
+            let count = read.launches.iter().filter(|it| are_several && is_plain(it)).find_map(by_hand);
+            let usual = system.map(|(_, usual)| usual);
+            let (by, size) = (Some(by.to_owned()), Size::default());
+            let step = Step { number, moment: command.moment, size, by, usual };
+            let is_launch = !read.launches.is_empty();
+            let made =
+                Pods { count, in_unit: count, step, containers: vec![read], ..Pods::of_script(object) };
+            all.extend(is_launch.then_some(made));
+            continue;
+        }
         let once = |command: &Command| if system.is_some() { once(command) } else { command.clone() };
         let here = || with_launches(Container { commands: vec![once(command)], ..begin() });
         let read = start.as_ref().map_or_else(here, |start| on_nodes(start, 0));
@@ -313,6 +336,11 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         all.extend(of(&Object { number, value, ..object.clone() }, objects, choice).0);
     }
     (all, ways)
+}
+
+/// Whether the script has started the same launches before.
+fn is_told_again(all: &[Pods], same: &[Vec<String>]) -> bool {
+    all.iter().flat_map(Pods::launches).any(|launch| same.contains(&launch.command.written()))
 }
 
 /// Whether the shell or the script in a command is the program of a launcher in front of it.
