@@ -14,7 +14,7 @@ use super::launches;
 use super::objects::{Object, batch_system, is_localhost};
 use super::pods::{Pods, Size, Step};
 use super::remote;
-use rallypoint_node::launch::{Called, Grammar, Starter, Tool};
+use rallypoint_node::launch::{Grammar, Starter, Tool};
 use rallypoint_node::makers::Maker;
 use rallypoint_shell::{self as shell, Command, Part, Reading, Source, Surroundings, Text, Variables};
 
@@ -242,14 +242,8 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
             let (words, variables) = on_nodes(command, start);
             let here = [(Source::Index, index.to_string())];
             let inner = Surroundings { variables, open: true, file: &file, here: &here, choice };
-            let Reading { commands, unread, ways, is_by_pod, .. } = if is_handed_a_shell(&words) {
-                let variables = Rc::new(inner.variables);
-                let private = Rc::default();
-                let whole = Command { words: words.clone(), variables, private, ..command.clone() };
-                Reading { commands: vec![whole], ..Reading::default() }
-            } else {
-                shell::started(&words, command.conditional, &private, inner)
-            };
+            let Reading { commands, unread, ways, is_by_pod, .. } =
+                launches::started(&words, command.conditional, &private, inner);
             let read = with_launches(Container { commands, unread, ways, is_by_pod, ..begin() });
             // A script that is handed a launcher starts that, in a container for example.
             let handed = words.iter().position(|word| Grammar::is_program(&word.to_string()));
@@ -267,7 +261,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
             let Some((by, words)) = remote::started(command) else { continue };
             let variables = BTreeMap::from([one("HOSTNAME", Part::Of(Source::HostName))]);
             let inner = Surroundings { variables, open: true, file: &file, here: &[], choice };
-            let Reading { commands, unread, .. } = shell::started(&words, command.conditional, &[], inner);
+            let Reading { commands, unread, .. } = launches::started(&words, command.conditional, &[], inner);
             let mut read = with_launches(Container { commands, unread, ..begin() });
             read.launches.retain(|launch| launch.tool() != Tool::Program);
             // These start it on several hosts at once. Others do the same once more for the next host.
@@ -341,14 +335,6 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
 /// Whether the script has started the same launches before.
 fn is_told_again(all: &[Pods], same: &[Vec<String>]) -> bool {
     all.iter().flat_map(Pods::launches).any(|launch| same.contains(&launch.command.written()))
-}
-
-/// Whether the shell or the script in a command is the program of a launcher in front of it.
-fn is_handed_a_shell(words: &[Text]) -> bool {
-    let written: Vec<String> = words.iter().map(ToString::to_string).collect();
-    let at = written.iter().position(|word| shell::is_shell(word) || shell::is_script(word));
-    let called = Called::find(&written);
-    at.zip(called).is_some_and(|(at, called)| !called.grammar.is_open && called.caller().len() < at)
 }
 
 /// On how many nodes a script runs that each node starts: on as many as it waits for. Two stand for several.

@@ -361,6 +361,9 @@ fn remedy(call: &Call<'_>) -> String {
             format!("completionMode: Indexed with completions equal to parallelism, and {flag}{of_job}")
         }
         (Maker::Deployment, _) => format!("an Indexed Job with {flag}{of_job}, or a StatefulSet"),
+        (Maker::Slurm, _) if pods.step.usual.is_none() && pods.step.by.is_some() => {
+            format!("give each host its own number with {flag}N, from 0 on")
+        }
         (Maker::Slurm, _) => {
             format!("srun bash -c '… {flag}$SLURM_NODEID …', in single quotes, so that each node fills it in")
         }
