@@ -23,7 +23,7 @@ pub(super) const RULE: Rule = Rule {
         let of_launch = |it: &Launch| of_switches(it).or_else(|| twice(it)).or_else(|| program(it));
         let of_flags = container.launches.iter().find_map(of_launch);
         let found = [of_words, of_assignment(container), of_flags, array(container)];
-        let found = found.into_iter().flatten();
+        let found = found.into_iter().flatten().chain(of_shell(container));
         found.map(|check| check.at(pods.at(&container.at("command")))).collect()
     }),
 };
@@ -50,6 +50,24 @@ fn of_list(container: &Container) -> Option<Check> {
         false => format!("`{shell} {word}` reads {word} as a shell script, which it is not"),
     };
     Some(Check::fail(evidence, format!("the command without `{shell}`, or one text behind `{shell} -c`")))
+}
+
+/// A test without its end, and more than one environment for conda.
+fn of_shell(container: &Container) -> impl Iterator<Item = Check> {
+    container.all_commands().filter_map(|command| {
+        let words = command.written();
+        let (first, last) = (words.first()?.as_str(), words.last()?);
+        let is_bare = |word: &&String| !word.starts_with('-');
+        if first == "[" && last.ends_with(']') && last != "]" {
+            let evidence = format!("`{last}` has no blank before the `]`: the test is an error, and fails");
+            return Some(Check::warn(evidence, format!("{} ]", last.trim_end_matches(']'))));
+        }
+        let envs = words.get(2..)?.iter().filter(is_bare).count();
+        (first == "conda" && words[1] == "activate" && envs > 1).then(|| {
+            let evidence = format!("`{}` has several words, and conda takes one", words.join(" "));
+            Check::warn(evidence, "a `#` in front of a remark")
+        })
+    })
 }
 
 /// What quotes make of flags.

@@ -35,6 +35,9 @@ pub(super) const RULE: Rule = Rule {
 fn locked(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
     let is_mended =
         container.script.iter().any(|it| it.words.first().and_then(Text::literal) == Some("chmod"));
+    if let Some(check) = without_shebang(manifests, container) {
+        return Some(check.at(pods.at(&container.at("command"))));
+    }
     let words = container.script.iter().filter(|_| !is_mended).map(Command::written);
     let name = words.filter_map(|words| started(&words).map(str::to_owned)).find(|name| {
         let path = name.trim_start_matches("./");
@@ -60,6 +63,25 @@ fn on_first_node(pods: &Pods, container: &Container) -> Option<Check> {
     Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))
 }
 
+/// A script that srun executes itself, and that names nobody who reads it.
+fn without_shebang(manifests: &Manifests, container: &Container) -> Option<Check> {
+    let plain = |text: &str| text.trim_start_matches("./").to_owned();
+    let text = |name: &str| {
+        let is_it = |it: &&Object| it.file == plain(name) || it.file.ends_with(&format!("/{}", plain(name)));
+        let script = manifests.objects.iter().find(is_it).and_then(Object::script);
+        script.or_else(|| manifests.beside.program(name)).map(|text| text.starts_with("#!"))
+    };
+    let name = container.script.iter().find_map(|command| {
+        let words = command.written();
+        let name = started(&words)?;
+        let is_path = name.contains('.') && !name.starts_with(['/', '$', '~']);
+        let is_srun = words.iter().any(|word| basename(word) == "srun");
+        (is_path && is_srun && text(name) == Some(false)).then(|| name.to_owned())
+    })?;
+    let evidence = format!("`{name}` has no `#!` in its first line: srun cannot execute it");
+    Some(Check::fail(evidence, format!("bash or python in front of {name}, or a first line with `#!`")))
+}
+
 /// A group of Ray's workers that begins with none, and that nobody makes larger.
 fn no_workers(object: &Object) -> Option<Check> {
     let below = ["/spec", "/spec/rayClusterSpec", "/spec/rayClusterConfig"];
@@ -74,6 +96,16 @@ fn no_workers(object: &Object) -> Option<Check> {
     };
     let is_scaled = cluster.get("enableInTreeAutoscaling").is_some_and(|it| *it != Value::Bool(false));
     let groups = list(cluster, "/workerGroupSpecs");
+    let names: Vec<&str> = groups.iter().filter_map(|group| text(group, "/groupName")).collect();
+    if let Some(twice) =
+        names.iter().enumerate().find_map(|(n, name)| names[..n].contains(name).then_some(name))
+    {
+        let evidence =
+            format!("two groups are called `{twice}`: KubeRay counts the pods of both as those of one");
+        return Some(
+            Check::warn(evidence, "another name").at(object.place(&format!("{at}.workerGroupSpecs"))),
+        );
+    }
     let group = groups.iter().find(is_empty).filter(|_| !is_scaled && object.api.starts_with("ray.io/"))?;
     let name = group.get("groupName").and_then(Value::as_str).unwrap_or("workers");
     let evidence = format!("the group `{name}` begins with no worker, and without autoscaling gets none");

@@ -133,6 +133,33 @@ fn missing_argument(pods: &Pods, container: &Container) -> Option<Check> {
     Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))
 }
 
+/// Whether the only script reads a variable, and sets it only further below.
+fn set_later(scripts: &[&str], name: &str) -> bool {
+    let [text] = scripts else { return false };
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let lines: Vec<&str> = text.lines().map(|line| line.split(" #").next().unwrap_or_default()).collect();
+    let is_remark = |line: &str| line.trim_start().starts_with('#');
+    let reads = [format!("${name}"), format!("${{{name}}}")];
+    let at = |line: &str, word: &str| {
+        let mut found = line.match_indices(word);
+        found.any(|(at, _)| {
+            let (before, behind) = (&line[..at], &line[at.saturating_add(word.len())..]);
+            let is_itself = behind.starts_with(&reads[0]) || behind.starts_with(&reads[1]);
+            match word.starts_with('$') {
+                true => !behind.starts_with(is_word) && !before.ends_with('\\'),
+                false => !before.ends_with(is_word) && !before.ends_with('$') && !is_itself,
+            }
+        })
+    };
+    let read = lines.iter().position(|line| !is_remark(line) && reads.iter().any(|word| at(line, word)));
+    let words = [format!("{name}="), format!("read {name}"), format!("for {name} ")];
+    let is_said = |line: &str| is_remark(line) || line.trim_start().starts_with("echo");
+    let set = lines.iter().position(|line| !is_said(line) && words.iter().any(|word| at(line, word)));
+    // A function or a quoted text is read later than it stands there.
+    let is_plain = |line: &&str| !line.contains("()") && !line.contains("function ") && !line.contains("<<");
+    read.zip(set).is_some_and(|(read, set)| read < set && lines[..read].iter().all(is_plain))
+}
+
 /// What a launcher is to start.
 fn program(launch: &Launch) -> Option<Told> {
     let called = launch.called.as_ref().filter(|called| !called.grammar.is_open)?;
@@ -173,13 +200,16 @@ fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Ch
         }
     };
     let is_filled = scripts.iter().any(|text| text.lines().any(is_filled_elsewhere));
+    // Who starts a script by hand may give it a value that it changes later.
+    let is_early = |name: &str| pods.step.usual.is_some() && set_later(&scripts, name);
     let name_of = |part: &'_ Part| match part {
         Part::Unknown { written, .. } => {
             let name = written.strip_prefix('$')?.trim_start_matches('{').trim_end_matches('}');
             let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_word);
             let is_of_grid = pods.step.usual == Some("mpirun") && OF_GRID_ENGINE.contains(&name);
             let is_own = !is_of_grid && !OF_SYSTEMS.iter().any(|system| name.starts_with(system));
-            (is_name && is_own && is_only_read(name)).then(|| name.to_owned())
+            let is_unset = is_only_read(name) || is_early(name);
+            (is_name && is_own && is_unset).then(|| name.to_owned())
         }
         _ => None,
     };
@@ -203,8 +233,17 @@ fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Ch
             true => set.iter().find(is_left),
             false => set.iter().find(|other| is_near(&name, other)),
         };
-        if near.is_none() && (is_program || pods.step.usual.is_none()) || is_filled && !is_program {
+        let is_open = is_program || pods.step.usual.is_none();
+        if near.is_none() && is_open || is_filled && !is_program {
             return None;
+        }
+        if is_early(&name) {
+            let evidence = format!(
+                "{what} ({}) is made of ${name} before the script sets it: it is empty, or a former value",
+                told.by
+            );
+            let remedy = format!("{name}=… further above");
+            return Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))));
         }
         let evidence = format!(
             "{what} ({}) is made of ${name}, which nothing in the script sets: it is empty, unless whoever \
