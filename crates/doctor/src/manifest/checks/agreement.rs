@@ -9,7 +9,7 @@ pub(super) const RULE: Rule = Rule {
     id: "agreement",
     sees: "FAIL: Master and Worker, two `srun … &`, or `node0.sh` and `node1.sh` have different ports, \
            backends, ids of the run or numbers of nodes, or the port is `$RANDOM`. WARN: two values of \
-           `NCCL_IB_DISABLE`",
+           `NCCL_IB_DISABLE`; a PyTorchJob's `MASTER_ADDR` of another job",
     examples: ["agreement.yaml", "good-pytorchjob.yaml"],
     find: Find::Launch(
         &[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed, Tool::Other, Tool::Program],

@@ -8,13 +8,12 @@ pub(super) const RULE: Rule = Rule {
     id: "api-rejects",
     sees: "FAIL: a `volumeMount` without its volume, two containers or volumes of one name, KubeRay's \
            `wait-gcs-ready` in a worker, GPUs in `requests` that `limits` have not, `memory: 16GB`; `kind: \
-           job`; `apiVersion: v1` of a Job, none, or one that Kubernetes has no more; a StatefulSet with \
-           `restartPolicy: OnFailure`, a Job without; a PyTorchJob with two Masters, without a container \
-           `pytorch`, or with a role `Workers`; an MPIJob without Launcher; a TrainJob that sets `PET_*`; a \
-           RayService without `rayClusterConfig`; by the schemas: `value: 8` in `env`, `backoffLimit` in the \
-           spec of a PyTorchJob; capital letters or `_` in a name; what a CustomResourceDefinition in the \
-           repository forbids. WARN: a field or a version that a release of an operator has no more, such as \
-           `kubeflow.org/v1beta1` of a PyTorchJob",
+           job`; `apiVersion: v1` of a Job, or one that Kubernetes has no more; a Job without \
+           `restartPolicy`; a PyTorchJob with two Masters, without a container `pytorch`, or with a role \
+           `Workers`; an MPIJob without Launcher; a TrainJob that sets `PET_*`; by the schemas: `value: 8` \
+           in `env`, `backoffLimit` in the spec of a PyTorchJob; capital letters or `_` in a name; what a \
+           CustomResourceDefinition in the repository forbids. WARN: a field or a version that a release of \
+           an operator has no more",
     examples: ["api-rejects.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = |pods: &Pods| {

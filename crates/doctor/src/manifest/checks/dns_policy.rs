@@ -5,8 +5,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "dns-policy",
-    sees: "FAIL: `hostNetwork` without `dnsPolicy: ClusterFirstWithHostNet`, or `dnsPolicy: Default`, and \
-           the endpoint is a name of the cluster, or a command or `env` has one",
+    sees: "FAIL: `hostNetwork` without `dnsPolicy: ClusterFirstWithHostNet`, or `dnsPolicy: Default`, and a \
+           name of the cluster as endpoint, or in a command or `env`",
     examples: ["third-fn04-hostnetwork-jobset.yaml", "good-jobset-static.yaml"],
     find: Find::Files(|manifests| {
         let pods = manifests.pods.iter().filter(|pods| !pods.are_tasks());

@@ -5,8 +5,8 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "katib-trial",
     sees: "FAIL: an Experiment whose `successCondition` waits for `Complete` of a PyTorchJob, which says \
-           `Succeeded`, whose `primaryContainerName` no container has, or whose `trialParameters` are not \
-           those of its template and of `parameters`. WARN: one of `v1alpha3`",
+           `Succeeded`, whose `primaryContainerName` no container has, or whose `trialParameters` its \
+           template or `parameters` has not. WARN: `v1alpha3`",
     examples: ["katib-trial.yaml", "good-katib-trial.yaml"],
     find: Find::Files(|manifests| {
         manifests

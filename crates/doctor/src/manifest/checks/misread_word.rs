@@ -7,12 +7,11 @@ use rallypoint_shell::{Part, is_shell};
 
 pub(super) const RULE: Rule = Rule {
     id: "misread-word",
-    sees: "FAIL: `torchrun \"$ARGS\"`, `torchrun \"${ARGS[*]}\"`; `command: [\"torchrun --nnodes=2\"]`; \
-           `command: [bash, -c, torchrun, --nnodes=2]`, `command: [sh, torchrun]`, `- --nnodes 2`; \
-           `–nnodes=2` with a dash from a text; `srun NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, \
-           python, t.py]`, `MASTER_ADDR = $HEAD`, `--nnodes = 2`; `torchrun python t.py`, `torchrun run.sh`, `accelerate launch \
-           --zero3_init_flag train.py`, `--multi_gpu true train.py`, `--master_addr` twice. WARN: `lrs=(0.1, \
-           0.2)`, `nodes_array=(\"$nodes\")`",
+    sees: "FAIL: `torchrun \"$ARGS\"`; `command: [\"torchrun --nnodes=2\"]`; `command: [bash, -c, torchrun, \
+           --nnodes=2]`, `- --nnodes 2`, `[mpirun, -np 2]`; `–nnodes=2` with a dash from a text; `srun \
+           NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, python, t.py]`, `MASTER_ADDR = $HEAD`, `--nnodes \
+           = 2`; `torchrun python t.py`, `torchrun run.sh`, `accelerate launch --zero3_init_flag train.py`, \
+           `--master_addr` twice. WARN: `lrs=(0.1, 0.2)`, `nodes_array=(\"$nodes\")`, `[ $A = b]`",
     examples: ["one-argument.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
         // KubeRay makes one text of the command and the arguments, for a shell.

@@ -5,9 +5,11 @@ use crate::manifest::scripts::started;
 
 pub(super) const RULE: Rule = Rule {
     id: "never-starts",
-    sees: "FAIL: an image with an empty part or a blank in its name; `memory: 2` or `512m` in limits; a key \
-           that the ConfigMap in these files has not; `claimName: $(NAME)`. WARN: a claim that is `ReadWriteOnce`, of several pods; a group of \
-           Ray without `replicas` and autoscaling; `srun ./x.sh` without mode +x",
+    sees: "FAIL: an image with an empty part in its name, or `python:3.13` for `ray start`; `memory: 2` or \
+           `512m` in limits; a key that the ConfigMap has not; `claimName: $(NAME)`; `srun ./x.py` without \
+           `#!`. WARN: `python x.py` of a ConfigMap that is mounted elsewhere; a claim that is \
+           `ReadWriteOnce`, of several pods; a group of Ray without `replicas` and autoscaling, or two of \
+           one name; `srun ./x.sh` without mode +x; `virtualenv $SLURM_TMPDIR/env` without `srun`",
     examples: ["never-starts.yaml", "good-claim.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = manifests.pods.iter().filter(|pods| !pods.are_tasks()).flat_map(|pods| {

@@ -7,10 +7,10 @@ use crate::manifest::scripts;
 
 pub(super) const RULE: Rule = Rule {
     id: "node-count",
-    sees: "FAIL: `--nnodes=8` and 4 pods, or no `--nnodes`; in a script for a batch system, torchrun without \
-           `srun` (`mpiexec`, …) on several nodes, or `srun` that starts it on one of them only, or 8 times \
-           a node; Lightning with `--trainer.devices=4` and `--ntasks-per-node=8`. WARN: several pods that \
-           train alone, or nodes that nothing uses",
+    sees: "FAIL: `--nnodes=8` and 4 pods, or no `--nnodes`; in a batch script, torchrun without `srun` \
+           (`mpiexec`, …) on several nodes, or `srun` that starts it on one only, or 8 times a node; \
+           Lightning with `--trainer.devices=4` and `--ntasks-per-node=8`. WARN: several pods that train \
+           alone, or nodes that nothing uses",
     examples: ["node-count.yaml", "good-job-static.yaml"],
     find: Find::Launch(
         &[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed, Tool::Lightning, Tool::Other],

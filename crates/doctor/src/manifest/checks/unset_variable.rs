@@ -10,8 +10,8 @@ use rallypoint_shell::Part;
 pub(super) const RULE: Rule = Rule {
     id: "unset-variable",
     sees: "FAIL: a launch value uses `$(NAME)` or `$NAME` that nothing sets (`$SLURM_NODES`), or is a \
-           variable's name without `$`. WARN in a batch script, whose submitter may set it; `$3` of two \
-           arguments; a `MASTER_ADDR` that is not exported",
+           variable's name without `$`. WARN in a batch script, whose submitter may set it, or that sets it \
+           later; `$3` of two arguments; `MASTER_ADDR` or `NCCL_DEBUG` without `export`",
     examples: ["unset-variable.yaml", "good-job-static.yaml"],
     find: Find::Container(find),
 };
