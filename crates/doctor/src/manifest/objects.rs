@@ -131,6 +131,9 @@ pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
                         "correct it, and try again; the other documents were looked at",
                     );
                     checks.push(check.called("yaml").at(place(&name)));
+                    if let Ok((value, _)) = parse(&without_merge(document)) {
+                        take(file, value, "", &mut objects, checks);
+                    }
                 }
             }
         }
@@ -407,6 +410,26 @@ pub(crate) fn scalar(value: &Value) -> Option<String> {
 
 pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// A document with the first part alone of each merge that nobody has ended.
+fn without_merge(document: &str) -> String {
+    let mut side = 0;
+    let mut kept = String::new();
+    for line in document.lines() {
+        side = match line.split(' ').next() {
+            Some("<<<<<<<") => 1,
+            Some("=======") if side == 1 => 2,
+            Some(">>>>>>>") => 0,
+            _ => {
+                if side < 2 {
+                    kept.extend([line, "\n"]);
+                }
+                continue;
+            }
+        };
+    }
+    kept
 }
 
 /// A number with a unit, such as `500m` or `64Gi`.
