@@ -3,7 +3,7 @@
 //! started at all.
 
 use super::prelude::*;
-use rallypoint_shell::{Part, is_shell};
+use rallypoint_shell::{Part, is_script, is_shell};
 
 pub(super) const RULE: Rule = Rule {
     id: "misread-word",
@@ -185,13 +185,14 @@ fn program(launch: &Launch) -> Option<Check> {
     let what = match () {
         () if ANY.iter().any(|flag| called.has(flag)) => return None,
         () if starts && !words.is_empty() => "for a script, and finds no such file",
-        () if program.ends_with(".sh") && !program.contains('$') => "for a script in Python, which it is not",
+        () if is_script(program) && !program.contains('$') => "for a script in Python, which it is not",
         () => return None,
     };
     let evidence = format!("{} takes `{program}` {what}", called.grammar.name);
-    let remedy = match is_python {
-        true => format!("no `{program}` there; or --no-python before it"),
-        false => "--no-python before it, or the script in Python".into(),
+    let remedy = if is_python {
+        format!("no `{program}` there; or --no-python before it")
+    } else {
+        "--no-python before it, or the script in Python".into()
     };
     Some(Check::fail(evidence, remedy))
 }

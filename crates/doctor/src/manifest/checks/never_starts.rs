@@ -134,7 +134,7 @@ fn program(container: &Container) -> Option<Check> {
     let image = text(&container.value, "/image")?;
     let name = image.trim_start_matches("docker.io/").trim_start_matches("library/");
     let is_plain = IMAGES.contains(&name.split([':', '@']).next()?);
-    let is_brought = list(&container.value, "/volumeMounts").first().is_some()
+    let is_brought = !list(&container.value, "/volumeMounts").is_empty()
         || container.texts().any(|text| BRING.iter().any(|it| text.contains(it)))
         || container.own.iter().any(|name| name == "PATH")
         || !container.unread.is_empty();

@@ -145,9 +145,10 @@ fn set_later(scripts: &[&str], name: &str) -> bool {
         found.any(|(at, _)| {
             let (before, behind) = (&line[..at], &line[at.saturating_add(word.len())..]);
             let is_itself = behind.starts_with(&reads[0]) || behind.starts_with(&reads[1]);
-            match word.starts_with('$') {
-                true => !behind.starts_with(is_word) && !before.ends_with('\\'),
-                false => !before.ends_with(is_word) && !before.ends_with('$') && !is_itself,
+            if word.starts_with('$') {
+                !behind.starts_with(is_word) && !before.ends_with('\\')
+            } else {
+                !before.ends_with(is_word) && !before.ends_with('$') && !is_itself
             }
         })
     };
@@ -229,9 +230,10 @@ fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Ch
                 |text: &&str| text.contains(&format!("${other}")) || text.contains(&format!("{{{other}"));
             text.is_some_and(is_python_file) && !scripts.iter().any(is_read)
         };
-        let near = match is_program {
-            true => set.iter().find(is_left),
-            false => set.iter().find(|other| is_near(&name, other)),
+        let near = if is_program {
+            set.iter().find(is_left)
+        } else {
+            set.iter().find(|other| is_near(&name, other))
         };
         let is_open = is_program || pods.step.usual.is_none();
         if near.is_none() && is_open || is_filled && !is_program {
