@@ -54,8 +54,9 @@ fn by_unknown(call: &Call<'_>) -> bool {
     const KNOWN: [&str; 42] = [
         "env", "time", "timeout", "numactl", "taskset", "nohup", "nice", "ionice", "stdbuf", "exec", "sudo",
         "singularity", "apptainer", "docker", "podman", "enroot", "conda", "mamba", "micromamba", "uv",
-        "poetry", "pipenv", "nsys", "ncu", "xvfb-run", "eval", "pixi", "pdm", "rye", "hatch", "dotenv", "direnv",
-        "setsid", "chrt", "strace", "perf", "py-spy", "memray", "viztracer", "rocprof", "rocprofv3", "ch-run",
+        "poetry", "pipenv", "nsys", "ncu", "xvfb-run", "eval", "pixi", "pdm", "rye", "hatch", "dotenv",
+        "direnv", "setsid", "chrt", "strace", "perf", "py-spy", "memray", "viztracer", "rocprof",
+        "rocprofv3", "ch-run",
     ];
     let first = call.launch.called.as_ref().and_then(|called| called.caller().first());
     let is_known = |first: &String| {
