@@ -262,21 +262,22 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
             let variables = BTreeMap::from([one("HOSTNAME", Part::Of(Source::HostName))]);
             let inner = Surroundings { variables, open: true, file: &file, here: &[], choice };
             let Reading { commands, unread, .. } = launches::started(&words, command.conditional, &[], inner);
-            let mut read = with_launches(Container { commands, unread, ..begin() });
-            read.launches.retain(|launch| launch.tool() != Tool::Program);
-            // These start it on several hosts at once. Others do the same once more for the next host.
-            let same: Vec<Vec<String>> = read.launches.iter().map(|it| it.command.written()).collect();
-            let are_several =
-                matches!(by, "pdsh" | "clush") || command.repeated || is_told_again(&all, &same);
-            let is_plain = |it: &&Launch| it.node_rank.as_ref().is_none_or(|told| !told.text.is_unknown());
-            let count = read.launches.iter().filter(|it| are_several && is_plain(it)).find_map(by_hand);
-            let usual = system.map(|(_, usual)| usual);
-            let (by, size) = (Some(by.to_owned()), Size::default());
-            let step = Step { number, moment: command.moment, size, by, usual };
-            let is_launch = !read.launches.is_empty();
-            let made =
-                Pods { count, in_unit: count, step, containers: vec![read], ..Pods::of_script(object) };
-            all.extend(is_launch.then_some(made));
+            let read = with_launches(Container { commands, unread, ..begin() });
+            let step = Step {
+                number,
+                moment: command.moment,
+                by: Some(by.to_owned()),
+                usual: system.map(|(_, usual)| usual),
+                ..Step::default()
+            };
+            let made = elsewhere(read, step, command.repeated, &all);
+            all.extend(made.map(|(read, count, step)| Pods {
+                count,
+                in_unit: count,
+                step,
+                containers: vec![read],
+                ..Pods::of_script(object)
+            }));
             continue;
         }
         let once = |command: &Command| if system.is_some() { once(command) } else { command.clone() };
@@ -332,9 +333,23 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
     (all, ways)
 }
 
-/// Whether the script has started the same launches before.
-fn is_told_again(all: &[Pods], same: &[Vec<String>]) -> bool {
-    all.iter().flat_map(Pods::launches).any(|launch| same.contains(&launch.command.written()))
+/// What a script starts on another host, and on how many, if these are known to be several.
+fn elsewhere(
+    mut read: Container,
+    step: Step,
+    is_repeated: bool,
+    before: &[Pods],
+) -> Option<(Container, Option<u64>, Step)> {
+    read.launches.retain(|launch| launch.tool() != Tool::Program);
+    // These start it on several hosts at once. Others do the same once more for the next host.
+    let same: Vec<Vec<String>> = read.launches.iter().map(|it| it.command.written()).collect();
+    let mut launches = before.iter().flat_map(Pods::launches);
+    let are_several = matches!(step.by.as_deref(), Some("pdsh" | "clush"))
+        || is_repeated
+        || launches.any(|launch| same.contains(&launch.command.written()));
+    let is_plain = |it: &&Launch| it.node_rank.as_ref().is_none_or(|told| !told.text.is_unknown());
+    let count = read.launches.iter().filter(|it| are_several && is_plain(it)).find_map(by_hand);
+    (!read.launches.is_empty()).then_some((read, count, step))
 }
 
 /// On how many nodes a script runs that each node starts: on as many as it waits for. Two stand for several.
