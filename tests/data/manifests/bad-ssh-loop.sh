@@ -1,5 +1,5 @@
 #!/bin/bash
-# expect: FAIL ssh-waits, WARN not-read
+# expect: FAIL ssh-waits
 # says: which waits for the nodes that the script starts after it
 NODES=(a b c)
 for i in "${!NODES[@]}"; do

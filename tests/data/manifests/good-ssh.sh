@@ -1,5 +1,5 @@
 #!/bin/bash
-# expect: WARN not-read
+# expect: nothing
 i=0
 for node in node-0 node-1; do
   ssh "$node" "cd /work && torchrun --nnodes=2 --nproc-per-node=8 --node-rank=$i --master-addr=node-0 train.py > log 2>&1" &

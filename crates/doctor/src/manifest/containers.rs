@@ -108,6 +108,7 @@ impl Container {
     fn read_command(&mut self, pods: &Pods, objects: &[Object], choice: usize) {
         let file = |path: &str| self.file(pods, objects, path);
         let shell_at = self.argv.iter().take(12).position(|word| is_shell(word) && !word.is_empty());
+        let shell_at = shell_at.filter(|_| !launches::is_handed_a_shell(&self.argv));
         let expand = |word: &String| match self.unexpanded(word) {
             // What a program makes of a word that is left as it is, is not known.
             Some(_) => Text::unknown(word, false),
@@ -121,7 +122,7 @@ impl Container {
         };
         let (variables, open, here) = (self.variables.clone(), self.open, &pods.here());
         let surroundings = Surroundings { variables, open, file: &file, here, choice };
-        let mut reading = shell::started(&words, false, &[], surroundings);
+        let mut reading = launches::started(&words, false, &[], surroundings);
         if !before.is_empty() {
             // The part before the shell counts as a separate command: `rallypoint run --`, `numactl`, …
             let variables = Rc::new(self.variables.clone());

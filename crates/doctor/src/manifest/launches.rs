@@ -9,7 +9,7 @@ use super::objects::scalar;
 use rallypoint_node::launch::{
     BY_FLAGS, Backend, Called, Grammar, PROGRAM, Role, Starts, Tool, is_python_file,
 };
-use rallypoint_shell::{Command, Part, Text, basename};
+use rallypoint_shell::{Command, Part, Reading, Surroundings, Text, basename, is_script, is_shell};
 use serde_json::Value;
 
 /// The launches of a container.
@@ -40,6 +40,29 @@ pub(crate) fn of(container: &Container) -> Vec<Launch> {
 /// Whether these words start a part of Ray.
 pub(crate) fn starts_ray(words: &[String]) -> bool {
     Called::find(words).is_some_and(|called| called.grammar.is("ray start"))
+}
+
+/// Whether the shell or the script in a command is the program of a launcher in front of it.
+pub(crate) fn is_handed_a_shell(written: &[String]) -> bool {
+    let at = written.iter().position(|word| is_shell(word) || is_script(word));
+    let called = Called::find(written).filter(|called| !called.grammar.is_open);
+    at.zip(called).is_some_and(|(at, called)| called.caller().len() < at)
+}
+
+/// Reads what a command runs that no shell starts.
+pub(crate) fn started(
+    words: &[Text],
+    conditional: bool,
+    private: &[String],
+    surroundings: Surroundings<'_>,
+) -> Reading {
+    let written: Vec<String> = words.iter().map(ToString::to_string).collect();
+    if !is_handed_a_shell(&written) {
+        return rallypoint_shell::started(words, conditional, private, surroundings);
+    }
+    let (variables, open) = (Rc::new(surroundings.variables), surroundings.open);
+    let whole = Command { words: words.to_vec(), variables, open, conditional, ..Command::default() };
+    Reading { commands: vec![whole], ..Reading::default() }
 }
 
 fn empty(grammar: &'static Grammar, command: &Command, at: usize) -> Launch {

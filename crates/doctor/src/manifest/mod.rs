@@ -30,6 +30,7 @@ mod meeting;
 mod names;
 mod objects;
 mod pods;
+mod remote;
 mod schemas;
 mod scripts;
 mod validation;

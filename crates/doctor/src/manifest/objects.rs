@@ -131,6 +131,9 @@ pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
                         "correct it, and try again; the other documents were looked at",
                     );
                     checks.push(check.called("yaml").at(place(&name)));
+                    if let Ok((value, _)) = parse(&without_merge(document)) {
+                        take(file, value, "", &mut objects, checks);
+                    }
                 }
             }
         }
@@ -346,6 +349,8 @@ fn take(file: &str, document: Value, at: &str, objects: &mut Vec<Object>, checks
     let mut trial = object.value.pointer("/spec/trialTemplate").cloned();
     if let Some(Value::Object(trial)) = &mut trial {
         trial.insert("apiVersion".into(), object.api.clone().into());
+        let parameters = object.value.pointer("/spec/parameters").cloned();
+        trial.insert("parameters".into(), parameters.unwrap_or_default());
     }
     if inner.is_empty() || object.is_workflow() {
         objects.push(object);
@@ -405,4 +410,35 @@ pub(crate) fn scalar(value: &Value) -> Option<String> {
 
 pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// A document with the first part alone of each merge that nobody has ended.
+fn without_merge(document: &str) -> String {
+    let mut side = 0;
+    let mut kept = String::new();
+    for line in document.lines() {
+        side = match line.split(' ').next() {
+            Some("<<<<<<<") => 1,
+            Some("=======") if side == 1 => 2,
+            Some(">>>>>>>") => 0,
+            _ => {
+                if side < 2 {
+                    kept.extend([line, "\n"]);
+                }
+                continue;
+            }
+        };
+    }
+    kept
+}
+
+/// A number with a unit, such as `500m` or `64Gi`.
+pub(crate) fn quantity(text: &str) -> Option<f64> {
+    let number = text.trim_end_matches(char::is_alphabetic);
+    let unit = &text[number.len()..];
+    let power = ["m", "", "k", "M", "G", "T"]
+        .iter()
+        .position(|own| *own == unit.trim_end_matches('i').replace('K', "k"))?;
+    let base: f64 = if unit.ends_with('i') { 1024.0 } else { 1000.0 };
+    Some(number.parse::<f64>().ok()? * base.powi(i32::try_from(power).ok()?.saturating_sub(1)))
 }

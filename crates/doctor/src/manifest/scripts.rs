@@ -13,6 +13,7 @@ use super::launch::{Launch, Told};
 use super::launches;
 use super::objects::{Object, batch_system, is_localhost};
 use super::pods::{Pods, Size, Step};
+use super::remote;
 use rallypoint_node::launch::{Grammar, Starter, Tool};
 use rallypoint_node::makers::Maker;
 use rallypoint_shell::{self as shell, Command, Part, Reading, Source, Surroundings, Text, Variables};
@@ -226,7 +227,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         let words = command.written();
         let start = Start::of(&words, job);
         is_spread |= start.is_some() || leads_elsewhere(&words[0]) || Starter::of(&words[0]).is_some();
-        if Container::is_small(command) || leads_elsewhere(&words[0]) {
+        if Container::is_small(command) {
             continue;
         }
         let begin = || {
@@ -242,7 +243,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
             let here = [(Source::Index, index.to_string())];
             let inner = Surroundings { variables, open: true, file: &file, here: &here, choice };
             let Reading { commands, unread, ways, is_by_pod, .. } =
-                shell::started(&words, command.conditional, &private, inner);
+                launches::started(&words, command.conditional, &private, inner);
             let read = with_launches(Container { commands, unread, ways, is_by_pod, ..begin() });
             // A script that is handed a launcher starts that, in a container for example.
             let handed = words.iter().position(|word| Grammar::is_program(&word.to_string()));
@@ -256,6 +257,29 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
                 None => read,
             }
         };
+        if leads_elsewhere(&words[0]) {
+            let Some((by, words)) = remote::started(command) else { continue };
+            let variables = BTreeMap::from([one("HOSTNAME", Part::Of(Source::HostName))]);
+            let inner = Surroundings { variables, open: true, file: &file, here: &[], choice };
+            let Reading { commands, unread, .. } = launches::started(&words, command.conditional, &[], inner);
+            let read = with_launches(Container { commands, unread, ..begin() });
+            let step = Step {
+                number,
+                moment: command.moment,
+                by: Some(by.to_owned()),
+                usual: system.map(|(_, usual)| usual),
+                ..Step::default()
+            };
+            let made = elsewhere(read, step, command.repeated, &all);
+            all.extend(made.map(|(read, count, step)| Pods {
+                count,
+                in_unit: count,
+                step,
+                containers: vec![read],
+                ..Pods::of_script(object)
+            }));
+            continue;
+        }
         let once = |command: &Command| if system.is_some() { once(command) } else { command.clone() };
         let here = || with_launches(Container { commands: vec![once(command)], ..begin() });
         let read = start.as_ref().map_or_else(here, |start| on_nodes(start, 0));
@@ -307,6 +331,25 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         all.extend(of(&Object { number, value, ..object.clone() }, objects, choice).0);
     }
     (all, ways)
+}
+
+/// What a script starts on another host, and on how many, if these are known to be several.
+fn elsewhere(
+    mut read: Container,
+    step: Step,
+    is_repeated: bool,
+    before: &[Pods],
+) -> Option<(Container, Option<u64>, Step)> {
+    read.launches.retain(|launch| launch.tool() != Tool::Program);
+    // These start it on several hosts at once. Others do the same once more for the next host.
+    let same: Vec<Vec<String>> = read.launches.iter().map(|it| it.command.written()).collect();
+    let mut launches = before.iter().flat_map(Pods::launches);
+    let are_several = matches!(step.by.as_deref(), Some("pdsh" | "clush"))
+        || is_repeated
+        || launches.any(|launch| same.contains(&launch.command.written()));
+    let is_plain = |it: &&Launch| it.node_rank.as_ref().is_none_or(|told| !told.text.is_unknown());
+    let count = read.launches.iter().filter(|it| are_several && is_plain(it)).find_map(by_hand);
+    (!read.launches.is_empty()).then_some((read, count, step))
 }
 
 /// On how many nodes a script runs that each node starts: on as many as it waits for. Two stand for several.

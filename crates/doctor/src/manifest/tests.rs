@@ -273,14 +273,16 @@ fn a_program_takes_its_rank_from_a_flag_if_its_source_says_so() {
 /// srun executes a script itself, and bash reads one.
 #[test]
 fn a_script_that_nobody_may_execute_is_started_by_a_shell_alone() {
-    let ids = |start: &str, locked: &[String]| {
+    let of = |start: &str, inner: &str, locked: &[String]| {
         let batch = format!("#!/bin/bash\n#SBATCH -N 2\n#SBATCH --ntasks-per-node=1\n{start}\n");
-        let inner = "#!/bin/sh\necho $1\n";
         let files = [("d/a.sbatch".to_owned(), batch), ("d/inner.sh".to_owned(), inner.to_owned())];
         let found = check_manifests(&files, &[], locked);
         found.iter().map(|check| check.id).collect::<Vec<_>>()
     };
+    let ids = |start: &str, locked: &[String]| of(start, "#!/bin/sh\necho $1\n", locked);
     let locked = ["d/inner.sh".to_owned()];
+    assert_eq!(of("srun ./inner.sh x", "echo $1\n", &[]), ["never-starts"], "no #!");
+    assert_eq!(of("srun sh inner.sh x", "echo $1\n", &[]), ["manifests"]);
     assert_eq!(ids("srun ./inner.sh x", &locked), ["never-starts"]);
     assert_eq!(ids("mpirun -n 2 ./inner.sh x", &locked), ["never-starts"]);
     assert_eq!(ids("srun ./inner.sh x", &[]), ["manifests"]);

@@ -58,9 +58,9 @@ fn of_name(pods: &Pods) -> Option<Check> {
     });
     let longest = ends.max().unwrap_or_default();
     let (makes_service, is_long) = match pods.maker {
-        Maker::PyTorchJob | Maker::KubeflowJob | Maker::JaxJob | Maker::LeaderWorkerSet => {
-            (true, longest > 63)
-        }
+        Maker::PyTorchJob | Maker::KubeflowJob | Maker::JaxJob => (true, longest > 63),
+        // Each group is a StatefulSet.
+        Maker::LeaderWorkerSet => (true, longest > 63 || name.len() > 51),
         // Six random characters follow.
         Maker::JobSet => (true, longest > 57),
         Maker::StatefulSet => (false, name.len() > 52),
@@ -76,8 +76,8 @@ fn of_name(pods: &Pods) -> Option<Check> {
     } else {
         return None;
     };
-    // The label of a StatefulSet's pods with its revision is too long before the name is.
-    let tell = if pods.maker == Maker::StatefulSet && name.len() < 63 { Check::warn } else { Check::fail };
+    // A label of a StatefulSet's pods has its revision behind the name: `-` and a number of 10 digits, or 9.
+    let tell = if pods.maker == Maker::StatefulSet && name.len() < 54 { Check::warn } else { Check::fail };
     Some(tell(why, "a short name that begins with a letter"))
 }
 

@@ -27,7 +27,8 @@ const KNOWN: [&str; 17] = [
 ];
 
 /// Names that are none of NCCL's, each with the one that is meant.
-const OTHERS: [(&str, &str); 1] = [("NCCL_IP_VERSION", "NCCL_SOCKET_FAMILY")];
+const OTHERS: [(&str, &str); 2] =
+    [("NCCL_IP_VERSION", "NCCL_SOCKET_FAMILY"), ("NCCL_IFNAME", "NCCL_SOCKET_IFNAME")];
 
 /// The variable that is meant by one that is none of NCCL's, gloo's or PyTorch's.
 pub(crate) fn misspelled(name: &str) -> Option<&'static str> {

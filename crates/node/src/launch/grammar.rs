@@ -141,6 +141,18 @@ const TORCHRUN: Grammar = Grammar {
     ..NO_FLAGS
 };
 
+/// What has torchrun's flags, and some more, and an operator that tells it the rest.
+const BY_OPERATOR: Grammar = Grammar {
+    tool: Tool::Other,
+    roles: &[
+        (Role::Nodes, &["nnodes", "PET_NNODES"]),
+        (Role::Processes, &["nproc-per-node", "PET_NPROC_PER_NODE"]),
+    ],
+    refuses: false,
+    is_complete: false,
+    ..TORCHRUN
+};
+
 /// It counts the processes of all nodes. Its default configuration may say what no flag does.
 const ACCELERATE: Grammar = Grammar {
     tool: Tool::Accelerate,
@@ -257,7 +269,7 @@ const OTHER: Grammar = Grammar {
 };
 
 /// In the order in which they are looked for.
-pub static GRAMMARS: [Grammar; 14] = [
+pub static GRAMMARS: [Grammar; 16] = [
     TORCHRUN,
     // The program of nvidia-resiliency-ext has torchrun's flags, and some more.
     Grammar {
@@ -265,6 +277,13 @@ pub static GRAMMARS: [Grammar; 14] = [
         refuses: false,
         is_complete: false,
         ..TORCHRUN
+    },
+    // Their operators tell the nodes their ranks and where they meet.
+    Grammar { name: "hyperpodrun", called: &["hyperpodrun"], ..BY_OPERATOR },
+    Grammar {
+        name: "dlrover-run",
+        called: &["dlrover-run", "dlrover.trainer.torch.elastic_run"],
+        ..BY_OPERATOR
     },
     // torchtune's, which has torchrun's flags in front of its recipe.
     Grammar { name: "tune run", called: &["tune run"], refuses: false, is_complete: false, ..TORCHRUN },

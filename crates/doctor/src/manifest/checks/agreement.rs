@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::prelude::*;
+use crate::manifest::given::given;
 
 pub(super) const RULE: Rule = Rule {
     id: "agreement",
     sees: "FAIL: Master and Worker, two `srun … &`, or `node0.sh` and `node1.sh` have different ports, \
            backends, ids of the run or numbers of nodes, or the port is `$RANDOM`. WARN: two values of \
-           `NCCL_IB_DISABLE`",
+           `NCCL_IB_DISABLE`; a PyTorchJob's `MASTER_ADDR` of another job",
     examples: ["agreement.yaml", "good-pytorchjob.yaml"],
     find: Find::Launch(
         &[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed, Tool::Other, Tool::Program],
@@ -20,7 +21,24 @@ fn find(call: &Call<'_>) -> Option<Check> {
     if !takes_part(call.launch) || !call.are_to_meet() {
         return None;
     }
-    of_values(call).or_else(|| of_transport(call)).or_else(|| of_scripts(call))
+    of_values(call).or_else(|| of_transport(call)).or_else(|| of_scripts(call)).or_else(|| of_operator(call))
+}
+
+/// A variable in `env` that the operator sets otherwise: it appends its own, and the last one counts.
+fn of_operator(call: &Call<'_>) -> Option<Check> {
+    let Call { pods, container, .. } = call;
+    let is_told = pods.maker == Maker::PyTorchJob && !pods.is_open;
+    let given = given(pods).into_iter().filter(|(name, _)| is_told && name == "MASTER_ADDR");
+    let differs = |(name, value): (String, Vec<Text>)| {
+        let is_it = |item: &&Value| item.get("name").and_then(Value::as_str) == Some(name.as_str());
+        let own = list(&container.value, "/env").iter().find(is_it)?.get("value")?.as_str()?;
+        let counts = value.first()?.literal()?;
+        (own != counts && !own.contains("$(") && !is_placeholder(own))
+            .then(|| format!("{name}={own} stands in env, and the operator sets {counts} behind it"))
+    };
+    let evidence = given.into_iter().find_map(differs)?;
+    let remedy = "take it out: the operator's value counts";
+    Some(Check::warn(evidence, remedy).at(call.at("env")))
 }
 
 /// What the scripts of single nodes launch, each started by hand on its own, with their names.

@@ -6,17 +6,14 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "api-rejects",
-    sees: "FAIL: a `volumeMount` whose volume is not there, two containers or volumes with one name, \
-           KubeRay's `wait-gcs-ready` in a worker, GPUs in `requests` that `limits` do not have alike, \
-           `memory: 16GB`, more in `requests` than in `limits`; `kind: job`; `apiVersion: v1` of a Job or \
-           RayCluster, none, or one that Kubernetes has no more; a StatefulSet with `restartPolicy: \
-           OnFailure`, a Job without; a PyTorchJob with two Masters, without a container `pytorch`, or with \
-           a role `Workers`; an MPIJob without Launcher; a TrainJob that sets `PET_*`; a RayService without \
-           `rayClusterConfig`; by the published schemas: `value: 8` in `env` without quotes, a volume \
-           without a name, `backoffLimit` in the spec of a PyTorchJob; capital letters or `_` in a name; \
-           what a CustomResourceDefinition in the repository forbids. WARN: a field or a version that a \
-           release of an operator has no more, such as `replicas` in `headGroupSpec`, \
-           `kubeflow.org/v1beta1` of a PyTorchJob",
+    sees: "FAIL: a `volumeMount` without its volume, two containers or volumes of one name, KubeRay's \
+           `wait-gcs-ready` in a worker, GPUs in `requests` that `limits` have not, `memory: 16GB`; `kind: \
+           job`; `apiVersion: v1` of a Job, or one that Kubernetes has no more; a Job without \
+           `restartPolicy`; a PyTorchJob with two Masters, without a container `pytorch`, or with a role \
+           `Workers`; an MPIJob without Launcher; a TrainJob that sets `PET_*`; by the schemas: `value: 8` \
+           in `env`, `backoffLimit` in the spec of a PyTorchJob; capital letters or `_` in a name; what a \
+           CustomResourceDefinition in the repository forbids. WARN: a field or a version that a release of \
+           an operator has no more",
     examples: ["api-rejects.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = |pods: &Pods| {
@@ -337,17 +334,6 @@ fn of_volcano(pods: &Pods) -> Option<Check> {
     let least = pods.owner_number("minAvailable").filter(|least| *least > all)?;
     let evidence = format!("minAvailable: {least}, but the tasks have {all} pods; Volcano rejects the job");
     Some(Check::fail(evidence, format!("minAvailable: {all}")).at(pods.of_owner("minAvailable")))
-}
-
-/// A number with a unit, such as `500m` or `64Gi`.
-fn quantity(text: &str) -> Option<f64> {
-    let number = text.trim_end_matches(char::is_alphabetic);
-    let unit = &text[number.len()..];
-    let power = ["m", "", "k", "M", "G", "T"]
-        .iter()
-        .position(|own| *own == unit.trim_end_matches('i').replace('K', "k"))?;
-    let base: f64 = if unit.ends_with('i') { 1024.0 } else { 1000.0 };
-    Some(number.parse::<f64>().ok()? * base.powi(i32::try_from(power).ok()?.saturating_sub(1)))
 }
 
 /// What the kind of the object says of its pods.

@@ -6,9 +6,9 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "broken-line",
-    sees: "FAIL: a blank or a comment behind the `\\` at the end of a line, no `\\` at all, or a line with a \
-           comment, or none, between the flags: torchrun does not get what follows; a quote that nothing \
-           closes; DOS line ends; the marks of a merge that nobody has ended",
+    sees: "FAIL: a blank or a comment behind the `\\` at the end of a line, no `\\`, or a comment or an \
+           empty line between the flags: torchrun does not get what follows; a quote that nothing closes; \
+           DOS line ends; the marks of a merge",
     examples: ["broken-line.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };

@@ -17,7 +17,10 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let is_for_one = call.is_of_one_node()
         && (launch.backend == Backend::Static
             || !launch.called.as_ref().is_some_and(|called| called.has("master-addr")));
+    // An operator tells it to launchers that have no flag for it.
+    let takes_none = [Role::Host, Role::Endpoint].iter().all(|role| launch.grammar.names(*role).is_empty());
     if has_host
+        || takes_none
         || !call.are_to_meet()
         || launch.is_told_elsewhere
         || launch.by_rallypoint

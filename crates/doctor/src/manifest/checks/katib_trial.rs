@@ -5,13 +5,16 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "katib-trial",
     sees: "FAIL: an Experiment whose `successCondition` waits for `Complete` of a PyTorchJob, which says \
-           `Succeeded`, or whose `primaryContainerName` no container has. WARN: one of `v1alpha3`",
+           `Succeeded`, whose `primaryContainerName` no container has, or whose `trialParameters` its \
+           template or `parameters` has not. WARN: `v1alpha3`",
     examples: ["katib-trial.yaml", "good-katib-trial.yaml"],
     find: Find::Files(|manifests| {
         manifests
             .objects
             .iter()
-            .flat_map(|object| [condition(object), container(manifests, object), version(object)])
+            .flat_map(|object| {
+                [condition(object), container(manifests, object), version(object), parameters(object)]
+            })
             .flatten()
             .collect()
     }),
@@ -46,6 +49,32 @@ fn condition(object: &Object) -> Option<Check> {
         let remedy = format!("`{right}` in it, or leave it out");
         Check::fail(evidence, remedy).at(place(object, "successCondition"))
     })
+}
+
+/// Katib's webhook wants each parameter of the trials used, declared and there:
+/// `pkg/webhook/v1beta1/experiment/validator`.
+fn parameters(object: &Object) -> Option<Check> {
+    const BEGIN: &str = "${trialParameters.";
+    let template = object.trial.get("trialSpec").filter(|_| !object.has_blanks)?.to_string();
+    let declared = object.trial.get("trialParameters")?.as_array()?;
+    let of =
+        |item: &Value, field: &str| item.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let names = |items: &[Value], field| items.iter().map(|item| of(item, field)).collect::<Vec<_>>();
+    let (own, all) = (names(declared, "name"), names(list(&object.trial, "/parameters"), "name"));
+    let used: Vec<&str> = template.split(BEGIN).skip(1).filter_map(|rest| rest.split('}').next()).collect();
+    let is_there = |item: &&String| all.is_empty() || all.contains(item) || item.starts_with("${trialSpec.");
+    let lost = names(declared, "reference").into_iter().find(|reference| !is_there(&reference));
+    let why = if let Some(name) = lost {
+        format!("`reference: {name}` is no parameter of the Experiment")
+    } else if let Some(name) = own.iter().find(|name| !used.contains(&name.as_str())) {
+        format!("the template has no `{BEGIN}{name}}}`")
+    } else {
+        let name = used.into_iter().find(|name| !own.iter().any(|own| own == name))?;
+        format!("the template has `{BEGIN}{name}}}`, and `trialParameters` no `{name}`")
+    };
+    let evidence = format!("{why}: Katib refuses the Experiment");
+    let remedy = "each of trialParameters with a `reference` of `parameters`, and used in the template";
+    Some(Check::fail(evidence, remedy).at(place(object, "trialParameters")))
 }
 
 /// The only version that today's releases serve.

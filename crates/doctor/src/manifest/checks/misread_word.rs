@@ -3,16 +3,15 @@
 //! started at all.
 
 use super::prelude::*;
-use rallypoint_shell::{Part, is_shell};
+use rallypoint_shell::{Part, is_script, is_shell};
 
 pub(super) const RULE: Rule = Rule {
     id: "misread-word",
-    sees: "FAIL: `torchrun \"$ARGS\"`, `torchrun \"${ARGS[*]}\"`; `command: [\"torchrun --nnodes=2\"]`; \
-           `command: [bash, -c, torchrun, --nnodes=2]`, `command: [sh, torchrun]`, `- --nnodes 2`; \
-           `–nnodes=2` with a dash from a text; `srun NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, \
-           python, t.py]`, `MASTER_ADDR = $HEAD`, `--nnodes = 2`; `torchrun python t.py`, `accelerate launch \
-           --zero3_init_flag train.py`, `--multi_gpu true train.py`, `--master_addr` twice. WARN: `lrs=(0.1, \
-           0.2)`, `nodes_array=(\"$nodes\")`",
+    sees: "FAIL: `torchrun \"$ARGS\"`; `command: [\"torchrun --nnodes=2\"]`; `command: [bash, -c, torchrun, \
+           --nnodes=2]`, `- --nnodes 2`, `[mpirun, -np 2]`; `–nnodes=2` with a dash from a text; `srun \
+           NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, python, t.py]`, `MASTER_ADDR = $HEAD`, `--nnodes \
+           = 2`; `torchrun python t.py`, `torchrun run.sh`, `accelerate launch --zero3_init_flag train.py`, \
+           `--master_addr` twice. WARN: `lrs=(0.1, 0.2)`, `nodes_array=(\"$nodes\")`, `[ $A = b]`",
     examples: ["one-argument.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
         // KubeRay makes one text of the command and the arguments, for a shell.
@@ -20,10 +19,10 @@ pub(super) const RULE: Rule = Rule {
             && pods.containers.first().is_some_and(|first| std::ptr::eq(first, container));
         let of_list = Some(container).filter(|_| !is_rays).and_then(of_list);
         let of_words = of_list.or_else(|| of_launcher(container));
-        let of_launch = |it: &Launch| of_switches(it).or_else(|| twice(it)).or_else(|| python(it));
+        let of_launch = |it: &Launch| of_switches(it).or_else(|| twice(it)).or_else(|| program(it));
         let of_flags = container.launches.iter().find_map(of_launch);
         let found = [of_words, of_assignment(container), of_flags, array(container)];
-        let found = found.into_iter().flatten();
+        let found = found.into_iter().flatten().chain(of_shell(container));
         found.map(|check| check.at(pods.at(&container.at("command")))).collect()
     }),
 };
@@ -50,6 +49,24 @@ fn of_list(container: &Container) -> Option<Check> {
         false => format!("`{shell} {word}` reads {word} as a shell script, which it is not"),
     };
     Some(Check::fail(evidence, format!("the command without `{shell}`, or one text behind `{shell} -c`")))
+}
+
+/// A test without its end, and more than one environment for conda.
+fn of_shell(container: &Container) -> impl Iterator<Item = Check> {
+    container.all_commands().filter_map(|command| {
+        let words = command.written();
+        let (first, last) = (words.first()?.as_str(), words.last()?);
+        let is_bare = |word: &&String| !word.starts_with('-');
+        if first == "[" && last.ends_with(']') && last != "]" {
+            let evidence = format!("`{last}` has no blank before the `]`: the test is an error, and fails");
+            return Some(Check::warn(evidence, format!("{} ]", last.trim_end_matches(']'))));
+        }
+        let envs = words.get(2..)?.iter().filter(is_bare).count();
+        (first == "conda" && words[1] == "activate" && envs > 1).then(|| {
+            let evidence = format!("`{}` has several words, and conda takes one", words.join(" "));
+            Check::warn(evidence, "a `#` in front of a remark")
+        })
+    })
 }
 
 /// What quotes make of flags.
@@ -104,7 +121,19 @@ fn of_launcher(container: &Container) -> Option<Check> {
 /// An item of a list of arguments with a flag and its value: `- --nnodes 2`.
 fn of_item(container: &Container) -> Option<Check> {
     let argv = &container.argv;
-    let first = argv.first().filter(|first| Grammar::is_program(first) && container.is_exec())?;
+    let first = argv.first().filter(|_| container.is_exec())?;
+    if Starter::of(first).is_some() {
+        let begins = |word: &&String| Grammar::is_program(word) || is_shell(word) || is_python_file(word);
+        let own: Vec<&String> = argv.iter().take_while(|word| !begins(word)).collect();
+        let is_option = |two: &&[&String]| {
+            let is_value = two[0].trim_start_matches('-') == "mca" && two[0].starts_with('-');
+            two[1].trim().contains(' ') && (two[1].starts_with('-') || is_value)
+        };
+        let word = own.windows(2).find(is_option)?[1];
+        let evidence = format!("`{word}` is one argument of {first}, with a blank in it: it is no option");
+        return Some(Check::fail(evidence, "an item for each word"));
+    }
+    let first = Some(first).filter(|first| Grammar::is_program(first))?;
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let name = |word: &str| word.strip_prefix("--").is_some_and(|name| name.chars().all(is_name));
     let (word, flag) = argv.windows(2).find_map(|two| {
@@ -144,19 +173,28 @@ fn assignment(word: &Text) -> Option<&str> {
     (is_name && name.starts_with(|c: char| c.is_ascii_uppercase() || c == '_')).then_some(name)
 }
 
-/// A launcher starts Python itself, and its program is a script.
-fn python(launch: &Launch) -> Option<Check> {
+/// A launcher starts Python itself, and its program is a script for it.
+fn program(launch: &Launch) -> Option<Check> {
     const ANY: [&str; 8] =
         ["no-python", "module", "m", "run-path", "module-mode", "command-mode", "c", "help"];
-    let called = launch.called.as_ref().filter(|called| !called.grammar.is_open)?;
+    let called = launch.called.as_ref().filter(|called| !called.grammar.is_open && !called.is_open)?;
     let (program, words) = called.program().split_first()?;
-    let version = basename(program).strip_prefix("python")?;
-    let is_python = version.chars().all(|c| c.is_ascii_digit() || c == '.') && !words.is_empty();
-    (is_python && !ANY.iter().any(|flag| called.has(flag)) && !called.is_open).then(|| {
-        let evidence =
-            format!("{} takes `{program}` for a script, and finds no such file", called.grammar.name);
-        Check::fail(evidence, format!("no `{program}` there; or --no-python before it"))
-    })
+    let version = basename(program).strip_prefix("python");
+    let is_python = version.is_some_and(|it| it.chars().all(|c| c.is_ascii_digit() || c == '.'));
+    let starts = is_python || is_shell(program) || Starter::of(program).is_some();
+    let what = match () {
+        () if ANY.iter().any(|flag| called.has(flag)) => return None,
+        () if starts && !words.is_empty() => "for a script, and finds no such file",
+        () if is_script(program) && !program.contains('$') => "for a script in Python, which it is not",
+        () => return None,
+    };
+    let evidence = format!("{} takes `{program}` {what}", called.grammar.name);
+    let remedy = if is_python {
+        format!("no `{program}` there; or --no-python before it")
+    } else {
+        "--no-python before it, or the script in Python".into()
+    };
+    Some(Check::fail(evidence, remedy))
 }
 
 /// A flag that stands twice: the last one counts.

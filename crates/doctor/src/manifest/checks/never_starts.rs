@@ -5,20 +5,30 @@ use crate::manifest::scripts::started;
 
 pub(super) const RULE: Rule = Rule {
     id: "never-starts",
-    sees: "FAIL: an image with an empty part or a blank in its name; a key that the ConfigMap in these files \
-           has not; `claimName: $(NAME)`. WARN: a claim that is `ReadWriteOnce`, of several pods; a group of \
-           Ray without `replicas` and autoscaling; `srun ./x.sh` without mode +x",
+    sees: "FAIL: an image with an empty part in its name, or `python:3.13` for `ray start`; `memory: 2` or \
+           `512m` in limits; a key that the ConfigMap has not; `claimName: $(NAME)`; `srun ./x.py` without \
+           `#!`. WARN: `python x.py` of a ConfigMap that is mounted elsewhere; a claim that is \
+           `ReadWriteOnce`, of several pods; a group of Ray without `replicas` and autoscaling, or two of \
+           one name; `srun ./x.sh` without mode +x; `virtualenv $SLURM_TMPDIR/env` without `srun`",
     examples: ["never-starts.yaml", "good-claim.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = manifests.pods.iter().filter(|pods| !pods.are_tasks()).flat_map(|pods| {
             let of_containers = pods.all().flat_map(|own| {
-                let found = [(image(own), "image"), (key(manifests, pods, own), "env")];
+                let key = key(manifests, pods, own);
+                let found = [
+                    (image(own).or_else(|| program(own)), "image"),
+                    (memory(own), "resources"),
+                    (key, "env"),
+                    (mounted(manifests, pods, own), "command"),
+                ];
                 found.into_iter().filter_map(|(check, field)| Some(check?.at(pods.at(&own.at(field)))))
             });
             let of_pods = [claim(manifests, pods), name(manifests, pods)].into_iter().flatten();
             of_containers.chain(of_pods.map(|check| check.at(pods.at("volumes")))).collect::<Vec<_>>()
         });
-        let of_tasks = manifests.containers().filter_map(|(pods, own)| locked(manifests, pods, own));
+        let of_tasks = manifests
+            .containers()
+            .filter_map(|(pods, own)| locked(manifests, pods, own).or_else(|| on_first_node(pods, own)));
         of_pods.chain(of_tasks).chain(manifests.objects.iter().filter_map(no_workers)).collect()
     }),
 };
@@ -27,6 +37,9 @@ pub(super) const RULE: Rule = Rule {
 fn locked(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
     let is_mended =
         container.script.iter().any(|it| it.words.first().and_then(Text::literal) == Some("chmod"));
+    if let Some(check) = without_shebang(manifests, container) {
+        return Some(check.at(pods.at(&container.at("command"))));
+    }
     let words = container.script.iter().filter(|_| !is_mended).map(Command::written);
     let name = words.filter_map(|words| started(&words).map(str::to_owned)).find(|name| {
         let path = name.trim_start_matches("./");
@@ -36,6 +49,39 @@ fn locked(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<C
     let evidence = format!("`{name}` is started without a shell, and nobody may execute its file here");
     // A copy may have lost the mode.
     Some(Check::warn(evidence, format!("chmod +x {name}")).at(pods.at(&container.at("command"))))
+}
+
+/// An environment of Python in a folder that each node has for itself.
+fn on_first_node(pods: &Pods, container: &Container) -> Option<Check> {
+    let several = pods.step.by.is_some() && pods.step.size.nodes > Some(1);
+    let makes = |words: &Vec<String>| {
+        let is_made = words.iter().any(|word| matches!(basename(word), "virtualenv" | "venv"));
+        is_made && words.last().is_some_and(|word| word.starts_with("$SLURM_TMPDIR"))
+    };
+    let words = container.script.iter().filter(|_| several).map(Command::written).find(makes)?;
+    let evidence =
+        format!("`{}` makes it on the first node only: the others have no such folder", words.join(" "));
+    let remedy = "srun --ntasks-per-node=1 in front of a script that makes it";
+    Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))
+}
+
+/// A script that srun executes itself, and that names nobody who reads it.
+fn without_shebang(manifests: &Manifests, container: &Container) -> Option<Check> {
+    let plain = |text: &str| text.trim_start_matches("./").to_owned();
+    let text = |name: &str| {
+        let is_it = |it: &&Object| it.file == plain(name) || it.file.ends_with(&format!("/{}", plain(name)));
+        let script = manifests.objects.iter().find(is_it).and_then(Object::script);
+        script.or_else(|| manifests.beside.program(name)).map(|text| text.starts_with("#!"))
+    };
+    let name = container.script.iter().find_map(|command| {
+        let words = command.written();
+        let name = started(&words)?;
+        let is_path = name.contains('.') && !name.starts_with(['/', '$', '~']);
+        let is_srun = words.iter().any(|word| basename(word) == "srun");
+        (is_path && is_srun && text(name) == Some(false)).then(|| name.to_owned())
+    })?;
+    let evidence = format!("`{name}` has no `#!` in its first line: srun cannot execute it");
+    Some(Check::fail(evidence, format!("bash or python in front of {name}, or a first line with `#!`")))
 }
 
 /// A group of Ray's workers that begins with none, and that nobody makes larger.
@@ -52,6 +98,16 @@ fn no_workers(object: &Object) -> Option<Check> {
     };
     let is_scaled = cluster.get("enableInTreeAutoscaling").is_some_and(|it| *it != Value::Bool(false));
     let groups = list(cluster, "/workerGroupSpecs");
+    let names: Vec<&str> = groups.iter().filter_map(|group| text(group, "/groupName")).collect();
+    if let Some(twice) =
+        names.iter().enumerate().find_map(|(n, name)| names[..n].contains(name).then_some(name))
+    {
+        let evidence =
+            format!("two groups are called `{twice}`: KubeRay counts the pods of both as those of one");
+        return Some(
+            Check::warn(evidence, "another name").at(object.place(&format!("{at}.workerGroupSpecs"))),
+        );
+    }
     let group = groups.iter().find(is_empty).filter(|_| !is_scaled && object.api.starts_with("ray.io/"))?;
     let name = group.get("groupName").and_then(Value::as_str).unwrap_or("workers");
     let evidence = format!("the group `{name}` begins with no worker, and without autoscaling gets none");
@@ -69,6 +125,67 @@ fn image(container: &Container) -> Option<Check> {
     let evidence = format!("`{image}` is no name of an image: the pod stays in InvalidImageName");
     (is_wrong && !image.contains(['$', '{', '<', '%']))
         .then(|| Check::fail(evidence, "HOST/PATH:TAG, each part once"))
+}
+
+/// An image of a language or a system has no launcher, and nothing here brings one.
+fn program(container: &Container) -> Option<Check> {
+    const IMAGES: [&str; 7] = ["python", "debian", "ubuntu", "alpine", "busybox", "bash", "rockylinux"];
+    const BRING: [&str; 8] = ["install", "apk ", "conda", "curl", "wget", "source ", "PATH", " . "];
+    let image = text(&container.value, "/image")?;
+    let name = image.trim_start_matches("docker.io/").trim_start_matches("library/");
+    let is_plain = IMAGES.contains(&name.split([':', '@']).next()?);
+    let is_brought = !list(&container.value, "/volumeMounts").is_empty()
+        || container.texts().any(|text| BRING.iter().any(|it| text.contains(it)))
+        || container.own.iter().any(|name| name == "PATH")
+        || !container.unread.is_empty();
+    let launchers = ["ray", "torchrun", "accelerate", "deepspeed", "mpirun", "vllm"];
+    let first = container.commands.iter().find(|command| !Container::is_small(command))?;
+    let program = first.words.first()?.literal().filter(|it| launchers.contains(it))?;
+    let evidence = format!("the image `{image}` has no `{program}`: the container cannot start");
+    (is_plain && !is_brought).then(|| Check::fail(evidence, "an image with it"))
+}
+
+/// A file of a ConfigMap that a command looks for elsewhere.
+fn mounted(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
+    #[rustfmt::skip]
+    const WORKING: [&str; 9] =
+        ["work", "app", "home", "root", "code", "src", "project", "train", "repo"];
+    let is_moved = container.value.get("workingDir").is_some()
+        || container
+            .commands
+            .iter()
+            .any(|it| matches!(it.words.first().and_then(Text::literal), Some("cd" | "pushd")));
+    let name_of = |command: &Command| {
+        let [program, file, ..] = command.words.as_slice() else { return None };
+        let program = basename(program.literal()?);
+        let is_read = program.starts_with("python") || rallypoint_shell::is_shell(program);
+        file.literal().filter(|file| is_read && file.contains('.') && !file.contains('/')).map(str::to_owned)
+    };
+    let mut mounts = list(&container.value, "/volumeMounts").iter().filter_map(|mount| {
+        let path = text(mount, "/mountPath").filter(|_| mount.get("subPath").is_none())?;
+        let is_it = |volume: &&Value| volume.get("name") == mount.get("name");
+        let volume = list(&pods.spec, "/volumes").iter().find(is_it)?;
+        let map = text(volume, "/configMap/name")?;
+        let is_it = |it: &&Object| it.name == map && it.shares_namespace(pods.namespace.as_deref());
+        Some((path, manifests.of_kind("ConfigMap").find(is_it)?))
+    });
+    let (name, path) = mounts.find_map(|(path, map)| {
+        let has = |name: &String| map.value["data"].get(name).is_some();
+        let name = container.commands.iter().filter_map(name_of).find(has)?;
+        (path.len() > 1 && !WORKING.iter().any(|it| path.contains(it))).then_some((name, path))
+    })?;
+    let evidence = format!("`{name}` is in {path}, and looked for in the image's own working folder");
+    (!is_moved).then(|| Check::warn(evidence, format!("{path}/{name}, or workingDir: {path}")))
+}
+
+/// Without a unit it counts bytes, and with `m` thousandths of them.
+fn memory(container: &Container) -> Option<Check> {
+    let limits = texts(container.value.pointer("/resources/limits"));
+    let wanted = limits.get("memory").filter(|wanted| !is_placeholder(wanted))?;
+    let bytes = quantity(wanted).filter(|bytes| (0.0..1e5).contains(bytes) && *bytes > 0.0)?;
+    let evidence =
+        format!("`memory: {wanted}` is a limit of {} bytes: no container starts in it", bytes.ceil());
+    Some(Check::fail(evidence, "a number with Gi or Mi"))
 }
 
 fn key(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {

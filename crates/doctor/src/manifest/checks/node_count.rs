@@ -7,10 +7,10 @@ use crate::manifest::scripts;
 
 pub(super) const RULE: Rule = Rule {
     id: "node-count",
-    sees: "FAIL: `--nnodes=8` and 4 pods, or no `--nnodes`; in a script for a batch system, torchrun without \
-           `srun` (`mpiexec`, …) on several nodes, or `srun` that starts it on one of them only, or 8 times \
-           a node; Lightning with `--trainer.devices=4` and `--ntasks-per-node=8`. WARN: several pods that \
-           train alone, or nodes that nothing uses",
+    sees: "FAIL: `--nnodes=8` and 4 pods, or no `--nnodes`; in a batch script, torchrun without `srun` \
+           (`mpiexec`, …) on several nodes, or `srun` that starts it on one only, or 8 times a node; \
+           Lightning with `--trainer.devices=4` and `--ntasks-per-node=8`. WARN: several pods that train \
+           alone, or nodes that nothing uses",
     examples: ["node-count.yaml", "good-job-static.yaml"],
     find: Find::Launch(
         &[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed, Tool::Lightning, Tool::Other],
@@ -51,10 +51,12 @@ fn find(call: &Call<'_>) -> Option<Check> {
 /// Whether a program that is not known stands in front of the launcher: it may start it on all nodes.
 fn by_unknown(call: &Call<'_>) -> bool {
     #[rustfmt::skip]
-    const KNOWN: [&str; 26] = [
+    const KNOWN: [&str; 42] = [
         "env", "time", "timeout", "numactl", "taskset", "nohup", "nice", "ionice", "stdbuf", "exec", "sudo",
         "singularity", "apptainer", "docker", "podman", "enroot", "conda", "mamba", "micromamba", "uv",
-        "poetry", "pipenv", "nsys", "ncu", "xvfb-run", "eval",
+        "poetry", "pipenv", "nsys", "ncu", "xvfb-run", "eval", "pixi", "pdm", "rye", "hatch", "dotenv",
+        "direnv", "setsid", "chrt", "strace", "perf", "py-spy", "memray", "viztracer", "rocprof",
+        "rocprofv3", "ch-run",
     ];
     let first = call.launch.called.as_ref().and_then(|called| called.caller().first());
     let is_known = |first: &String| {

@@ -7,11 +7,10 @@ use rallypoint_shell::{Part, is_script};
 pub(super) const RULE: Rule = Rule {
     id: "node-rank",
     sees: "FAIL: `--node-rank=0` in every pod, none at all, the pod's name, a word without `$`, an index \
-           that repeats, the index and one, `--node-rank=2` of 2; an index asked of pods without one (a Job \
-           without `completionMode: Indexed`, a Deployment); `${POD_NAME##*-}` of a Job's pod, five random \
-           characters; `srun python train.py --rank=$SLURM_PROCID` in a batch script: each task gets 0. \
-           WARN: no `RANK`; a rank that is wrong unless a config file says `c10d`, or the program reads \
-           `SLURM_PROCID`",
+           that repeats, the index and one, `--node-rank=2` of 2; an index of pods without one (a Job \
+           without `completionMode: Indexed`, a Deployment); `${POD_NAME##*-}` of a Job's pod; `srun python \
+           train.py --rank=$SLURM_PROCID` in a batch script: each task gets 0. WARN: no `RANK`; a rank that \
+           is wrong unless a config file says `c10d`, or the program reads `SLURM_PROCID`",
     examples: ["bad-job-rank-constant.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_calls = manifests.calls().filter_map(|call| find(&call));
@@ -361,6 +360,9 @@ fn remedy(call: &Call<'_>) -> String {
             format!("completionMode: Indexed with completions equal to parallelism, and {flag}{of_job}")
         }
         (Maker::Deployment, _) => format!("an Indexed Job with {flag}{of_job}, or a StatefulSet"),
+        (Maker::Slurm, _) if pods.step.usual.is_none() && pods.step.by.is_some() => {
+            format!("give each host its own number with {flag}N, from 0 on")
+        }
         (Maker::Slurm, _) => {
             format!("srun bash -c '… {flag}$SLURM_NODEID …', in single quotes, so that each node fills it in")
         }

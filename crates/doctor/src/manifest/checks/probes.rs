@@ -6,7 +6,7 @@ use crate::manifest::validation::PROBES;
 
 pub(super) const RULE: Rule = Rule {
     id: "probes",
-    sees: "WARN: a probe with `ray status`, or other Python, and `timeoutSeconds` of 1; a livenessProbe \
+    sees: "WARN: a probe with `ray status` and `timeoutSeconds` of 1; a livenessProbe \
            that ends a node of several, or vLLM, within 90 seconds. FAIL: a worker of Ray asked for the \
            head's port",
     examples: ["probes.yaml", "good-ray-block.yaml"],

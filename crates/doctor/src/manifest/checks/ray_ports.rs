@@ -8,7 +8,7 @@ use crate::manifest::pods::dotted;
 pub(super) const RULE: Rule = Rule {
     id: "ray-ports",
     sees: "FAIL: `ray start --head --port=10001`, or `port: \"10001\"` in `rayStartParams`: a port of \
-           another part of Ray; `port` of a worker; `object-store-memory: \"5g\"`",
+           another part of Ray; `port` of a worker; `object-store-memory: \"5g\"`; `address: \"\"`",
     examples: ["ray-ports.yaml", "good-ray-block.yaml"],
     find: Find::Files(|manifests| {
         let of_objects = manifests.objects.iter().flat_map(of_object);
@@ -46,6 +46,11 @@ fn of_command(command: &Command) -> Option<Check> {
 }
 
 fn refused(told: impl Fn(&str) -> Option<String>, is_head: bool) -> Option<Check> {
+    let no_host = |name: &&str| told(name).is_some_and(|it| it.is_empty() || it.starts_with("ray://"));
+    if let Some(name) = ["address", "node-ip-address"].into_iter().find(no_host) {
+        let evidence = format!("`{name}` has no host: `ray start` refuses to start, or joins nobody");
+        return Some(Check::fail(evidence, format!("no `{name}`, or HOST:PORT without a scheme")));
+    }
     if let Some(check) = no_number(&told) {
         return Some(check);
     }

@@ -5,10 +5,10 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "sbatch-ignored",
-    sees: "FAIL: `#SBATCH` lines behind the first command of the script; `#SBATCH --nodes=$NODES`; more \
-           names in `--nodelist` than `--nodes`; a script whose first line is not `#!/bin/bash`, or that \
-           looks for files beside itself (`dirname \"$0\"`). WARN: a script whose lines all begin with `# \
-           SBATCH`; `#BATCH` between them",
+    sees: "FAIL: `#SBATCH` lines behind the first command; `#SBATCH --nodes=$NODES`; more names in \
+           `--nodelist` than `--nodes`; a script whose first line is not `#!/bin/bash`, or that looks for \
+           files beside itself (`dirname \"$0\"`). WARN: a script whose lines all begin with `# SBATCH`; \
+           `#BATCH` between them",
     examples: ["sbatch-ignored.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };

@@ -36,7 +36,7 @@ fn hides_failure(pods: &Pods, container: &Container) -> Option<Check> {
 
 fn find(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
     // By hand, the programs go on when the script ends.
-    if pods.are_by_hand() || !container.unread.is_empty() || !container.trains() {
+    if pods.are_tasks() && pods.step.usual.is_none() || !container.unread.is_empty() || !container.trains() {
         return None;
     }
     let is_said = |command: &&Command| {

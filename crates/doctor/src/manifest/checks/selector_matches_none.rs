@@ -1,10 +1,14 @@
 //! A Service without pods has no address: its name never resolves, and every rank tries until its time-out.
 
+use std::collections::BTreeSet;
+
 use super::prelude::*;
+use crate::manifest::pods::LabelIs;
 
 pub(super) const RULE: Rule = Rule {
     id: "selector-matches-none",
-    sees: "FAIL: the Service that the pods use selects labels that no pod has",
+    sees: "FAIL: the Service that the pods use selects labels that no pod has. WARN: a Service that selects \
+           the operator's label of another object",
     examples: ["selector-matches-none.yaml", "good-job-c10d.yaml"],
     find: Find::Files(find),
 };
@@ -26,6 +30,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
             is_near && (told && pods.train() || pods.subdomain.as_ref() == Some(name))
         };
         if manifests.pods.iter().find(uses).is_none() {
+            checks.extend(of_another(manifests, service));
             continue;
         }
         // The selected pods may be in another file: a store, a server.
@@ -44,4 +49,24 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         checks.push(check.at(service.place("spec.selector")));
     }
     checks
+}
+
+/// A Service that selects the label of a maker with the name of an object that is not in these files.
+fn of_another(manifests: &Manifests, service: &Object) -> Option<Check> {
+    let selector = selector(service);
+    let near = || manifests.pods.iter().filter(|pods| service.shares_namespace(pods.namespace.as_deref()));
+    let differs = |(key, value): &(&String, &String)| {
+        let mut own =
+            near().filter(|pods| !pods.labels.contains_key(*key)).filter_map(|pods| pods.label(key));
+        let is_named = near().any(|pods| pods.name == **value);
+        !is_placeholder(value)
+            && !is_named
+            && own.any(|own| matches!(own, LabelIs::Text(own) if own != *value))
+    };
+    let is_name = |(key, _): &(&String, &String)| key.contains('/') && key.ends_with("name");
+    let (key, value) = selector.iter().filter(is_name).find(differs)?;
+    let names: BTreeSet<&str> = near().map(|pods| pods.name.as_str()).collect();
+    let evidence =
+        format!("`{key}: {value}` is of another object than `{}`", Vec::from_iter(names).join("`, `"));
+    Some(Check::warn(evidence, "the name of the object here").at(service.place("spec.selector")))
 }

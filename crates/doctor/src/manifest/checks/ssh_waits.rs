@@ -7,7 +7,7 @@ use rallypoint_shell::{Surroundings, Variables};
 pub(super) const RULE: Rule = Rule {
     id: "ssh-waits",
     sees: "FAIL: `ssh node \"cd work && nohup torchrun --nnodes=2 … > log 2>&1 &\"`: the redirection is for \
-           the last command alone, and ssh waits for the shell behind it; no `&` at all in a loop over the \
+           the last command alone, and ssh waits for the shell behind it; no `&` in a loop over the \
            nodes. WARN: another program",
     examples: ["ssh-waits.sh", "good-ssh.sh"],
     find: Find::Files(|manifests| {

@@ -10,8 +10,8 @@ use rallypoint_shell::Part;
 pub(super) const RULE: Rule = Rule {
     id: "unset-variable",
     sees: "FAIL: a launch value uses `$(NAME)` or `$NAME` that nothing sets (`$SLURM_NODES`), or is a \
-           variable's name without `$`. WARN in a batch script, whose submitter may set it; `$3` of two \
-           arguments; a `MASTER_ADDR` that is not exported",
+           variable's name without `$`. WARN in a batch script, whose submitter may set it, or that sets it \
+           later; `$3` of two arguments; `MASTER_ADDR` or `NCCL_DEBUG` without `export`",
     examples: ["unset-variable.yaml", "good-job-static.yaml"],
     find: Find::Container(find),
 };
@@ -25,6 +25,7 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
     let missing = missing_argument(pods, container).filter(|_| launches.is_empty());
     let kept = of_ray(pods, container)
         .or_else(|| not_exported(pods, container))
+        .or_else(|| for_no_program(pods, container))
         .or_else(|| of_slurm(pods, container));
     let kept = kept.filter(|_| launches.is_empty());
     let found = launches.into_iter().chain(nowhere).chain(missing).chain(kept);
@@ -103,6 +104,20 @@ fn not_exported(pods: &Pods, container: &Container) -> Option<Check> {
     Some(Check::warn(evidence, format!("export {name}=…")).at(pods.at(&container.at("command"))))
 }
 
+/// A variable of a library's in a line of its own, which stands nowhere else.
+fn for_no_program(pods: &Pods, container: &Container) -> Option<Check> {
+    const PREFIXES: [&str; 5] = ["NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "TORCHINDUCTOR_"];
+    let last = container.script.last().or_else(|| container.commands.last())?;
+    let lines = || container.texts().flat_map(str::lines).filter(|line| !line.trim_start().starts_with('#'));
+    let times = |name: &str| lines().map(|line| line.matches(name).count()).sum::<usize>();
+    let exports = |text: &str| text.contains("set -a") || text.contains("allexport");
+    let is_alone =
+        |name: &&String| PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && times(name) == 1;
+    let name = last.private.iter().find(is_alone).filter(|_| !container.texts().any(exports))?;
+    let evidence = format!("{name} is set, and neither exported nor read: no program gets it");
+    Some(Check::warn(evidence, format!("export {name}=…")).at(pods.at(&container.at("command"))))
+}
+
 /// An argument that a command of a script needs, and that the call of the script does not have.
 fn missing_argument(pods: &Pods, container: &Container) -> Option<Check> {
     let is_number = |name: &&str| name.parse::<u32>().is_ok();
@@ -116,6 +131,42 @@ fn missing_argument(pods: &Pods, container: &Container) -> Option<Check> {
         format!("`{command} …` uses ${name}, and its script is called with fewer arguments: it is empty");
     let remedy = format!("argument {name} in the call of the script");
     Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))
+}
+
+/// Whether the only script reads a variable, and sets it only further below.
+fn set_later(scripts: &[&str], name: &str) -> bool {
+    let [text] = scripts else { return false };
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let lines: Vec<&str> = text.lines().map(|line| line.split(" #").next().unwrap_or_default()).collect();
+    let is_remark = |line: &str| line.trim_start().starts_with('#');
+    let reads = [format!("${name}"), format!("${{{name}}}")];
+    let at = |line: &str, word: &str| {
+        let mut found = line.match_indices(word);
+        found.any(|(at, _)| {
+            let (before, behind) = (&line[..at], &line[at.saturating_add(word.len())..]);
+            let is_itself = behind.starts_with(&reads[0]) || behind.starts_with(&reads[1]);
+            if word.starts_with('$') {
+                !behind.starts_with(is_word) && !before.ends_with('\\')
+            } else {
+                !before.ends_with(is_word) && !before.ends_with('$') && !is_itself
+            }
+        })
+    };
+    let read = lines.iter().position(|line| !is_remark(line) && reads.iter().any(|word| at(line, word)));
+    let words = [format!("{name}="), format!("read {name}"), format!("for {name} ")];
+    let is_said = |line: &str| is_remark(line) || line.trim_start().starts_with("echo");
+    let set = lines.iter().position(|line| !is_said(line) && words.iter().any(|word| at(line, word)));
+    // A function or a quoted text is read later than it stands there.
+    let is_plain = |line: &&str| !line.contains("()") && !line.contains("function ") && !line.contains("<<");
+    read.zip(set).is_some_and(|(read, set)| read < set && lines[..read].iter().all(is_plain))
+}
+
+/// What a launcher is to start.
+fn program(launch: &Launch) -> Option<Told> {
+    let called = launch.called.as_ref().filter(|called| !called.grammar.is_open)?;
+    let at = launch.command.words.len().checked_sub(called.program().len())?;
+    let text = launch.command.words.get(at)?.clone();
+    Some(Told { text, by: called.grammar.name.into() })
 }
 
 /// A variable that a script only reads, and gets from no file either. Who starts one for no batch system may
@@ -149,27 +200,52 @@ fn set_nowhere(pods: &Pods, container: &Container, launch: &Launch) -> Option<Ch
             word => word == Some("eval"),
         }
     };
-    if scripts.iter().any(|text| text.lines().any(is_filled_elsewhere)) {
-        return None;
-    }
+    let is_filled = scripts.iter().any(|text| text.lines().any(is_filled_elsewhere));
+    // Who starts a script by hand may give it a value that it changes later.
+    let is_early = |name: &str| pods.step.usual.is_some() && set_later(&scripts, name);
     let name_of = |part: &'_ Part| match part {
         Part::Unknown { written, .. } => {
             let name = written.strip_prefix('$')?.trim_start_matches('{').trim_end_matches('}');
             let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_word);
             let is_of_grid = pods.step.usual == Some("mpirun") && OF_GRID_ENGINE.contains(&name);
             let is_own = !is_of_grid && !OF_SYSTEMS.iter().any(|system| name.starts_with(system));
-            (is_name && is_own && is_only_read(name)).then(|| name.to_owned())
+            let is_unset = is_only_read(name) || is_early(name);
+            (is_name && is_own && is_unset).then(|| name.to_owned())
         }
         _ => None,
     };
     let set = |line: &&str| line.split_whitespace().find_map(|word| Some(word.split_once('=')?.0.to_owned()));
     let set: Vec<String> =
         scripts.iter().flat_map(|text| text.lines()).filter_map(|line| set(&line)).collect();
-    launch.told().find_map(|(what, told)| {
+    let program = program(launch);
+    let told = program.iter().map(|told| ("the program", told)).chain(launch.told());
+    told.into_iter().find_map(|(what, told)| {
         let name = told.text.parts().iter().find_map(name_of)?;
-        let near = set.iter().find(|other| is_near(&name, other));
-        if pods.step.usual.is_none() && near.is_none() {
+        let is_program = what == "the program";
+        // The name of a program may well be given by the submitter, but not if another one is never used.
+        let is_left = |other: &&String| {
+            let last = container.script.last().unwrap_or(&launch.command);
+            let text = rallypoint_shell::text(&last.variables, other).and_then(Text::literal);
+            let is_read =
+                |text: &&str| text.contains(&format!("${other}")) || text.contains(&format!("{{{other}"));
+            text.is_some_and(is_python_file) && !scripts.iter().any(is_read)
+        };
+        let near = if is_program {
+            set.iter().find(is_left)
+        } else {
+            set.iter().find(|other| is_near(&name, other))
+        };
+        let is_open = is_program || pods.step.usual.is_none();
+        if near.is_none() && is_open || is_filled && !is_program {
             return None;
+        }
+        if is_early(&name) {
+            let evidence = format!(
+                "{what} ({}) is made of ${name} before the script sets it: it is empty, or a former value",
+                told.by
+            );
+            let remedy = format!("{name}=… further above");
+            return Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))));
         }
         let evidence = format!(
             "{what} ({}) is made of ${name}, which nothing in the script sets: it is empty, unless whoever \
