@@ -43,8 +43,10 @@ impl Polled {
 /// What a connection asks for.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
-    /// What it read, looked for or tried to set last: the last of these first.
+    /// What it read, looked for or tried to set last…
     reads: [Option<Read>; Self::MOST],
+    /// …of which the next one takes the place of this.
+    next: usize,
     /// The keys that it asks for again and again.
     open: Vec<Asked>,
     /// It is among those that [`Store::asking`] looks at.
@@ -59,8 +61,8 @@ struct Read {
     times: u8,
     /// It has added to that, and not taken anything back since.
     has_added: bool,
-    /// When it was last noted that it does so again and again.
-    noted: Option<Timestamp>,
+    /// The second after that in which it was last noted that it does so again and again.
+    noted: u64,
 }
 
 /// A key that a connection asks for.
@@ -95,18 +97,16 @@ impl Asks {
     /// Keys that one connection asks for.
     const MOST: usize = 4;
 
-    fn knows(&self, slot: SlotId) -> bool {
-        self.reads.iter().flatten().any(|read| read.slot == slot)
+    #[inline]
+    fn known(&mut self, slot: SlotId) -> Option<&mut Read> {
+        self.reads.iter_mut().flatten().find(|read| read.slot == slot)
     }
 
-    /// It asks for what this slot holds. `None`: for the first time.
-    fn comes_to(&mut self, slot: SlotId) -> Option<&mut Read> {
-        if !self.knows(slot) {
-            self.reads.rotate_right(1);
-            self.reads[0] = Some(Read { slot, times: 0, has_added: false, noted: None });
-            return None;
-        }
-        self.reads.iter_mut().flatten().find(|read| read.slot == slot)
+    /// It asks for what this slot holds, for the first time.
+    #[inline]
+    fn begins(&mut self, slot: SlotId) {
+        self.reads[self.next] = Some(Read { slot, times: 0, has_added: false, noted: 0 });
+        self.next = self.next.wrapping_add(1) % Self::MOST;
     }
 
     /// Whether it was just noted that it asks for this key.
@@ -156,8 +156,11 @@ impl Store {
             return;
         }
         let Some(session) = self.session_mut(conn) else { return };
-        let read = session.asks.comes_to(id);
-        let had_added = read.map(|read| std::mem::replace(&mut read.has_added, delta > 0));
+        let known = session.asks.known(id);
+        let had_added = known.map(|read| std::mem::replace(&mut read.has_added, delta > 0));
+        if had_added.is_none() {
+            session.asks.begins(id);
+        }
         if had_added.is_none() || delta == sum {
             self.polls_no_more(conn);
         } else if had_added == Some(true) && delta < 0 && sum > 0 {
@@ -181,17 +184,17 @@ impl Store {
             return false;
         }
         let Some(session) = self.session_mut(conn) else { return false };
-        let heard = session.heard;
-        let Some(read) = session.asks.comes_to(id) else {
+        let second = session.heard.0.as_secs();
+        let Some(read) = session.asks.known(id) else {
+            session.asks.begins(id);
             self.polls_no_more(conn);
             return false;
         };
         read.times = read.times.saturating_add(1);
-        let is_due =
-            read.times >= Asks::OFTEN && read.noted.is_none_or(|last| heard.since(last) >= Asks::EVERY);
+        let is_due = read.times >= Asks::OFTEN && second >= read.noted;
         if is_due {
             // Whether it is one to be shown is looked at so often, too.
-            read.noted = Some(heard);
+            read.noted = second.saturating_add(1);
         }
         is_due
     }
@@ -224,7 +227,7 @@ impl Store {
     /// A client does something else than what it did again and again with a key that is there.
     #[inline]
     pub(super) fn polls_no_more(&mut self, conn: ConnId) {
-        if let Some(session) = self.session_mut(conn) {
+        if let Some(session) = self.session_mut(conn).filter(|session| !session.asks.open.is_empty()) {
             session.asks.open.retain(|it| it.found.is_absent());
         }
     }
@@ -264,14 +267,15 @@ impl Store {
         fx: &mut impl Effects,
     ) {
         let Some(session) = self.session_mut(conn) else { return };
-        if let (Some(id), Some(key)) = (id.filter(|id| session.asks.knows(*id)), keys.iter().next()) {
+        let known = id.filter(|id| session.asks.known(*id).is_some());
+        if let (Some(id), Some(key)) = (known, keys.iter().next()) {
             if self.comes_again(conn, id, fx) && is_of_program(key) {
                 self.polls(conn, key.into(), Polled::There, Duration::ZERO);
             }
             return;
         }
         if let Some(id) = id {
-            session.asks.comes_to(id);
+            session.asks.begins(id);
         }
         self.finds(conn, keys.iter());
         self.polls_no_more(conn);
