@@ -7,8 +7,8 @@ pub(super) const RULE: Rule = Rule {
     id: "sbatch-ignored",
     sees: "FAIL: `#SBATCH` lines behind the first command; `#SBATCH --nodes=$NODES`, `-nodes=2`, \
            `--ntasks2`; more names in `--nodelist` than `--nodes`; a script whose first line is not \
-           `#!/bin/bash`, or that looks for files by `dirname \"$0\"`. WARN: a script whose lines all begin with `# SBATCH`; \
-           `#BATCH` between them",
+           `#!/bin/bash`, or that looks for files by `dirname \"$0\"`. WARN: a script \
+           whose lines all begin with `# SBATCH`; `#BATCH` between them",
     examples: ["sbatch-ignored.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };

@@ -84,7 +84,7 @@ fn cut_off(commands: &[Command]) -> Option<Check> {
         (only && is_whole && is_in_loop && has_rank && !Container::is_small(next)).then(|| {
             let program = next.words.first().map(ToString::to_string).unwrap_or_default();
             let evidence = format!(
-                "the `;` ends the ssh: the other host gets `{text}` alone, and `{program}` runs here each time"
+                "the `;` ends the ssh: the other host gets `{text}` alone, and `{program}` runs here"
             );
             Check::fail(evidence, "quotes around all that the other host is to run")
         })
