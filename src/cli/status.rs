@@ -162,7 +162,7 @@ impl Source {
 
 fn run_path(run: &str, key: Option<&RunKey>) -> String {
     let query = match key {
-        Some(RunKey { store: Some(port), .. }) => format!("?store={port}"),
+        Some(RunKey { store: Some(port), kind, .. }) => format!("?store={port}&kind={}", kind.name()),
         Some(key) => format!("?kind={}", key.kind.name()),
         None => String::new(),
     };

@@ -270,7 +270,9 @@ impl Store {
             }
             return;
         }
-        id.into_iter().for_each(|id| _ = session.asks.comes_to(id));
+        if let Some(id) = id {
+            session.asks.comes_to(id);
+        }
         self.finds(conn, keys.iter());
         self.polls_no_more(conn);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::render::{self, time_of_day};
+use super::render::{self, GONE, time_of_day};
 use super::text_writer::clean;
 use super::{Look, RunKey};
 use rallypoint_api::{Explanation, NodeCounts, RunList, RunState, RunSummary, Severity};
@@ -78,7 +78,7 @@ fn standing(run: &RunSummary) -> String {
     }
     if let Some(ranks) = &run.ranks {
         let of = ranks.expected.map_or_else(|| "?".into(), |n| n.to_string());
-        let gone = if ranks.gone > 0 { format!(" ({} gone)", ranks.gone) } else { String::new() };
+        let gone = if ranks.gone > 0 { format!(" ({} {GONE})", ranks.gone) } else { String::new() };
         parts.push(format!("{}/{of} ranks{gone}", ranks.joined));
     }
     if let Some(exit) = &run.exit {

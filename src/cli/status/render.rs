@@ -381,7 +381,7 @@ impl Sheet {
         pieces.extend(rank_bar(run, out.width()));
         let by_state = ranks_by_state(run, whole);
         if by_state.is_empty() && ranks.gone > 0 && !run.state.is_over() {
-            pieces.push(vec![Span::new(BAD, format!("gone: {}", ranks.gone))]);
+            pieces.push(vec![Span::new(BAD, format!("{GONE}: {}", ranks.gone))]);
         }
         pieces.extend(by_state);
         out.pieces(4, pieces);
@@ -498,7 +498,10 @@ fn without_subject<'t>(text: &'t str, run: &RunSummary) -> &'t str {
     said.unwrap_or(text)
 }
 
-/// `missing: ranks 2, 5-7`, `gone: rank 3`. A bare number could be taken for how many.
+/// What ranks are that are gone: their processes may go on.
+pub(super) const GONE: &str = "disconnected";
+
+/// `missing: ranks 2, 5-7`, `disconnected: rank 3`. A bare number could be taken for how many.
 fn ranks_by_state(run: &RunSummary, whole: Option<&Run>) -> Vec<Vec<Span>> {
     let grid = whole.and_then(|whole| whole.rank_grid.as_ref()).filter(|_| !run.state.is_over());
     let Some(grid) = grid else { return Vec::new() };
@@ -509,7 +512,7 @@ fn ranks_by_state(run: &RunSummary, whole: Option<&Run>) -> Vec<Vec<Span>> {
     // Before a rank has published its number, nobody knows which ranks are present.
     let has_untold = run.ranks.as_ref().is_some_and(|ranks| ranks.joined == 0 && ranks.connected > 0);
     let missing = if has_untold { "not published" } else { "missing" };
-    [('.', WARN, missing), ('o', WARN, "without an address"), ('a', WARN, "link away"), ('x', BAD, "gone")]
+    [('.', WARN, missing), ('o', WARN, "without an address"), ('a', WARN, "link away"), ('x', BAD, GONE)]
         .into_iter()
         .map(|(state, style, what)| (those(state), style, what))
         .filter(|(numbers, ..)| !numbers.is_empty())
@@ -531,7 +534,7 @@ fn rank_bar(run: &RunSummary, width: usize) -> Option<Vec<Span>> {
     let of = ranks.expected.map_or_else(|| "?".into(), |n| n.to_string());
     // NCCL ranks above 0 do not publish their number, so only their connections can be counted.
     let connected = if ranks.connected > ranks.joined {
-        format!(", {} connected", ranks.connected)
+        format!(", {}", counted(ranks.connected, "process", "processes"))
     } else {
         String::new()
     };

@@ -183,15 +183,6 @@ impl Fold<'_> {
         }
     }
 
-    /// Whether somebody has published beside this key, for a group below a prefix of the program's own.
-    fn is_of_own_group(&mut self, key: &[u8]) -> bool {
-        let clients = &self.jobs.store(self.port).clients;
-        let is_its = |it: &Published, group: &[u8]| *it.group == *group;
-        own_member(key).is_some_and(|(group, ..)| {
-            clients.values().any(|client| client.published.as_ref().is_some_and(|it| is_its(it, group)))
-        })
-    }
-
     /// A process published its address for a group below a prefix of the program's own.
     fn joins_own_group(&mut self, conn: ConnId, key: &[u8], value: &[u8]) {
         let at = self.at;
@@ -399,11 +390,10 @@ impl Fold<'_> {
         }
         let before = self.jobs.store(self.port).given_up.remove(&topic);
         // Thousands may give up on one key: what is known of it is looked up for the first of them.
-        let is_of_program = classify(&topic.1).is_none() && !self.is_of_own_group(&topic.1);
         let mut given_up = before.unwrap_or_else(|| {
             let graph = self.jobs.graph(self.port, self.at);
             let beside = graph.map(|graph| graph.beside(topic.0.as_ref(), conn, &topic.1));
-            GivenUp { at: self.at, is_of_program, ..beside.unwrap_or_default() }
+            GivenUp { at: self.at, ..beside.unwrap_or_default() }
         });
         given_up.waited = given_up.waited.max(waited);
         if given_up.who.iter().any(|(known, _)| *known == conn) {

@@ -532,11 +532,10 @@ impl StoreWatch {
     /// its address and process id.
     pub(crate) fn other_of(&self, worker: &Client) -> Option<ConnId> {
         let process = worker.process().filter(|_| worker.role == Role::Worker && !self.is_large())?;
-        let others = self.clients.iter().filter(|(_, other)| other.process() == Some(process));
+        let mut others = self.clients.iter().filter(|(_, other)| other.process() == Some(process));
         let is_known = |other: &Client| other.is_member() || other.has_counted_itself;
-        let others: Vec<_> = others.collect();
-        let first = others.iter().min_by_key(|(conn, other)| (other.since, **conn))?.0;
-        (!others.iter().any(|(_, other)| is_known(other))).then_some(*first)
+        let first = others.clone().min_by_key(|(conn, other)| (other.since, **conn))?;
+        (!others.any(|(_, other)| is_known(other))).then_some(*first.0)
     }
 
     /// The connections with this address and process id.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::facts::{Claim, Clash, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, World};
 use crate::jobs::Jobs;
-use crate::reason::{Code, Evidence, Finding, Names, ONE_JOB, Place, Reason, SAME_GROUPS, are, if_some};
+use crate::reason::{
+    Code, Evidence, Finding, Hold, Names, ONE_JOB, Place, Reason, SAME_GROUPS, are, if_some,
+};
 use crate::rules::Held;
 use rallypoint_api::{RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Timestamp, counted};
@@ -169,10 +171,16 @@ pub(crate) fn second_job(ranks: u32, rank: u32, both: &Names, now: Timestamp) ->
     Finding::new(reason, "", now)
 }
 
-/// Nodes of one id that use different backends, and wait for each other.
+/// Nodes of one id that use different backends, or ranks without agents, and wait for each other.
 pub(crate) fn two_backends(jobs: &Jobs) -> Vec<Held> {
+    const BACKENDS: &str = "nodes of this run use two rendezvous backends";
+    const LAUNCHERS: &str = "processes of this run are started in two ways";
     let gathers = |run: &TrackedRun| matches!(run.state, RunState::Joining | RunState::LastCall);
     let live = jobs.runs.iter().filter(|(_, run)| !run.state.is_over());
+    let joined = |node: &TrackedNode| node.evidence(Seen::Joined, None, node.joined);
+    let of_nodes = |nodes: Vec<&TrackedNode>| {
+        (Names::of(nodes.iter().map(|node| node.told())), nodes.first().map(|node| joined(node)))
+    };
     let found = live.filter_map(|(key, run)| {
         // Two jobs that lack nobody may well have one id: `none` is that of all that are given none.
         let is_other = |other: &&TrackedRun| {
@@ -181,24 +189,39 @@ pub(crate) fn two_backends(jobs: &Jobs) -> Vec<Held> {
                 && !other.agents.is_empty()
                 && (gathers(run) || gathers(other))
         };
-        let nodes: Vec<_> = run.participants().filter(|node| node.is_there()).collect();
-        let beside = jobs.runs.values().find(|other| run.native.is_some() && is_other(other));
-        let strangers: Vec<_> = run.those(Membership::Stranger).collect();
-        let (one, other, others) = match beside {
-            Some(other) => ("rallypoint", other.kind.name(), other.participants().collect()),
-            None if !strangers.is_empty() => ("c10d", "static", strangers),
-            None => return None,
+        // In the store that was opened for the run.
+        let are_ranks = |other: &&TrackedRun| {
+            let are_there = !other.has_agents() && gathers(other) && other.world.shown().is_live();
+            are_there && other.key.port() == key.port() && jobs.name(&other.key) == jobs.name(key)
         };
-        let first = nodes.first()?;
-        let joins = [Some(first), others.first()].into_iter().flatten();
-        let joins = joins.map(|node| node.evidence(Seen::Joined, None, node.joined));
+        let nodes: Vec<_> = run.participants().filter(|node| node.is_there()).collect();
+        let beside = |is_it: &dyn Fn(&&TrackedRun) -> bool| jobs.runs.values().find(is_it);
+        let native = run.native.as_ref().and_then(|_| beside(&is_other));
+        let ranks = Some(run).filter(|run| run.has_agents() && gathers(run)).and_then(|_| beside(&are_ranks));
+        let strangers: Vec<_> = run.those(Membership::Stranger).collect();
+        let (what, one, other, (others, came)) = match (native, ranks) {
+            (Some(other), _) => {
+                (BACKENDS, "rallypoint", other.kind.name(), of_nodes(other.participants().collect()))
+            }
+            _ if !strangers.is_empty() => (BACKENDS, "c10d", "static", of_nodes(strangers)),
+            (_, Some(other)) => {
+                let mut live = other.world.shown().live().peekable();
+                let came = live.peek().map(|(rank, info)| info.wrote(*rank));
+                let ranks = Names::of_some(live, |(rank, info)| info.label(rank));
+                (LAUNCHERS, "by torchrun", "without it", (ranks, came))
+            }
+            _ => return None,
+        };
+        let joins = [Some(joined(nodes.first()?)), came].into_iter().flatten();
         let since = joins.clone().map(|joined| joined.at).max()?;
-        let [nodes, others] = [&nodes, &others].map(|nodes| Names::of(nodes.iter().map(|node| node.told())));
-        let reason = Code::TwoBackends.says(format!(
-            "nodes of this run use two rendezvous backends, and never meet: {one} ({nodes}), and {other} \
-             ({others})"
-        ));
-        let held = [Some(key), beside.map(|run| &run.key)].into_iter().flatten().map(|of| {
+        let (nodes, _) = of_nodes(nodes);
+        let reason = Code::TwoBackends
+            .says(format!("{what}, and never meet: {one} ({nodes}), and {other} ({others})"))
+            .when(what == LAUNCHERS, |reason| {
+                let one_way = "start all pods of the job with one launcher (rallypoint run: with one --mode)";
+                reason.hold(Hold::Soon).look_at(one_way)
+            });
+        let held = [Some(key), native.or(ranks).map(|run| &run.key)].into_iter().flatten().map(|of| {
             let mut finding = Finding::new(reason.clone(), "", since).seen(joins.clone());
             // The log names both runs in one line.
             finding.reason.is_detail = of != key;

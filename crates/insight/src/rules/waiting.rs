@@ -36,8 +36,8 @@ const AGAIN: &str = "all ranks have to leave their group (destroy_process_group)
                      together";
 
 /// All that are known have come to a barrier, and it does not end.
-const ALL_ARRIVED: &str = "does the barrier count on more than there are, or was its name used before? torch ends \
-                           it with the arrival that makes its counter the number of all";
+const ALL_ARRIVED: &str = "does the barrier count on more than there are, or was its name used before? torch \
+                           ends it with the arrival that makes its counter the number of all";
 
 /// Waits at a store-based barrier, or in a sub-group.
 pub(crate) fn in_group(what: &str, who: &Names, waited: Elapsed, ended: &Names, others: &Names) -> Reason {

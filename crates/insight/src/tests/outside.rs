@@ -53,16 +53,14 @@ says 802
 come 1,2; add 2 arrived; ask 2 /other
 20x ask 1 /done; get 1 arrived; pass 0.1
 set 2 /done; ask 1 /done; get 1 /done; pass 6; quiet
-= what stands beside a key that is waited for is told
-come 1; set 1 /task/1/doing; come 2; wait 2 /task/1/done; pass 6
-says `/task/1/done`, which nobody has written; beside it there is `/task/1/doing` written by process 801
 = who polls is told what stands beside it and that two have written that
 come 1..4; set 1,2 /send/0/0
 12x ask 3 /send/0/1; pass 0.5
 says for `/send/0/1` again | beside it there is `/send/0/0` written by process 801 at 10.0.0.1 and process 802
-= who deleted a key that is waited for has ended
-come 1,2; set 1 /meta/1; del 1 /meta/1; leave 1; wait 2 /meta/1; pass 6
-says `/meta/1`, which was there: process 801 at 10.0.0.1 deleted it
+= ranks that have closed their group go on with a store of their own, and one of them waits
+rank 0..3 of 3; met 0..3 3; as 10 0; as 11 1; as 12 2; pass 3; leave 0..3; pass 4
+wait 10 /sync/1; wait 11 /sync/1 /sync/2; pass 6; said run_ended=0
+says rank 0 on host0 and rank 1 on host1 | not there: rank 2 on host2 | waited for with it: `/sync/2`
 = of two that give up on a key of the program one ends and the other goes on
 come 1,2; wait 1,2 go; pass 4; cancel 1,2; leave 1; pass 5
 says process 801 at 10.0.0.1 gave up on `go` after 4 s

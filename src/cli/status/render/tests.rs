@@ -148,7 +148,7 @@ fn several_runs_stand_in_columns_and_each_tells_its_reason() {
         the address must come from rank 2: never seen
 
     big round 1        [#####################x] 64/48:64 nodes  running for 14 min 34 s  gone: 1
-      ranks            [#####################x] 504/512 ranks  gone: ranks 136-143
+      ranks            [#####################x] 504/512 ranks  disconnected: ranks 136-143
       error, 4 s ago: big-17 (node rank 17): connection closed, after all ranks had published their addresses; 63
         of 64 nodes left
         remedy: look at that pod's log and events; torchrun notices when its heartbeats expire, 15 s by default
@@ -203,7 +203,7 @@ fn without_a_terminal_nothing_is_wrapped() {
 fn one_run_is_told_with_its_timeline() {
     insta::assert_snapshot!(whole(&sixty_four(), 100), @r"
     big round 1  [###################x] 64/48:64 nodes  running for 14 min 34 s  gone: 1
-      ranks      [###################x] 504/512 ranks  gone: ranks 136-143
+      ranks      [###################x] 504/512 ranks  disconnected: ranks 136-143
       error, 4 s ago: big-17 (node rank 17): connection closed, after all ranks had published their
         addresses; 63 of 64 nodes left
         remedy: look at that pod's log and events; torchrun notices when its heartbeats expire, 15 s by
@@ -404,7 +404,7 @@ fn nccl_ranks_are_counted_by_their_connections() {
         Some(RankCounts { joined: 1, away: 0, gone: 0, expected: None, connected: 512, have_met: true });
     insta::assert_snapshot!(overview(&[&run], 100), @r"
     train-llm round 0  [####################] 4/4 nodes  running for 2 min 5 s
-      ranks            [????????????????????] 1/? ranks, 512 connected
+      ranks            [????????????????????] 1/? ranks, 512 processes
     ");
 }
 
@@ -416,7 +416,7 @@ fn ranks_are_not_missing_while_those_that_are_there_have_not_told_theirs() {
     run.waits.clear();
     run.rank_grid = Some(RankGrid { world_size: Some(4), states: "....".into(), ranks: Vec::new() });
     let shown = overview(&[&run], 100);
-    assert!(shown.contains("0/4 ranks, 3 connected  not published: ranks 0-3"), "{shown}");
+    assert!(shown.contains("0/4 ranks, 3 processes  not published: ranks 0-3"), "{shown}");
 }
 
 #[test]

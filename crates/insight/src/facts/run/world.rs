@@ -331,16 +331,13 @@ impl World {
         self.meets_otherwise = true;
     }
 
-    /// The process of one connection goes on with another: its group is closed, and a store of its own is not.
+    /// The process of one connection goes on with another.
     pub(crate) fn moves(&mut self, from: ConnId, to: ConnId) {
         self.connected.moves(from, to);
         let move_to = |conn: &mut ConnId| *conn = if *conn == from { to } else { *conn };
         self.meetings.iter_mut().flat_map(Meeting::known_mut).for_each(|info| move_to(&mut info.conn));
         self.nccl_root.iter_mut().for_each(|root| move_to(&mut root.conn));
-        for (first, second) in self.claimed_twice.values_mut() {
-            move_to(first);
-            move_to(second);
-        }
+        self.claimed_twice.values_mut().flat_map(|(first, second)| [first, second]).for_each(move_to);
     }
 
     /// A worker's connection closed, or was cut off. Returns whether a process has left without a rank.

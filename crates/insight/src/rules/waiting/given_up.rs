@@ -5,7 +5,7 @@ use crate::identity::processes::Graph;
 use crate::reason::{But, Code, Finding, Names, Place, Presence, if_some};
 use rallypoint_api::Severity;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
-use rallypoint_protocol::keys::{ExpectedWriter, wanted};
+use rallypoint_protocol::keys::{ExpectedWriter, classify, own_member, wanted};
 
 const POLLS: &str =
     "nothing, if the program means to poll; else look at the process that should write the key";
@@ -49,7 +49,9 @@ impl Graph<'_> {
     /// What is known of a key on which a client gives up: who must write it, and who of its run is not there.
     pub(crate) fn beside(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> GivenUp {
         let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
-        let known = GivenUp { writer: self.writer(run, conn, &wanted), ..GivenUp::default() };
+        let is_of_group = own_member(key).is_some_and(|(group, ..)| self.published().contains_key(group));
+        let is_of_program = classify(key).is_none() && !is_of_group;
+        let known = GivenUp { writer: self.writer(run, conn, &wanted), is_of_program, ..GivenUp::default() };
         let Some(run) = run else { return known };
         let meeting = self.meeting(conn, run);
         let is_for_it = |wait: &&Waiting| wait.view.missing.first().is_some_and(|missing| **missing == *key);

@@ -1,8 +1,8 @@
 //! Waits for keys of the program, and for groups on a store with a prefix of its own.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::facts::{Client, Meeting, Passed, Published, RankInfo, RunKey, TrackedRun, Waiting, process};
+use crate::facts::{Client, Meeting, Passed, Published, RunKey, TrackedRun, Waiting, process};
 use crate::identity::processes::Graph;
 use crate::reason::{
     Code, Finding, Hold, Names, Presence, RESET, SAME_GROUPS, SLIP, Sighting, all, are, has, have_waited,
@@ -35,7 +35,7 @@ fn barrier_of(key: &[u8], size: Option<i64>) -> Option<String> {
     Some(format!("the barrier `{}`", ShownKey(name)))
 }
 
-/// The members of a group by the number of them that they are prepared for.
+/// The members of a group by the number that they are prepared for.
 fn by_size(members: &BTreeMap<ConnId, &Published>) -> BTreeMap<u32, BTreeSet<ConnId>> {
     let mut sizes: BTreeMap<u32, BTreeSet<ConnId>> = BTreeMap::new();
     for (&conn, it) in members {
@@ -150,9 +150,9 @@ impl Graph<'_> {
         let run = run.and_then(|run| self.runs.get(run));
         let &(first, wait) = members.first()?;
         let polled = members.iter().find_map(|(_, wait)| wait.view.polled);
-        let number = if let Some(Polled::Is(number)) = polled { Some(number) } else { None };
-        let (size, arrived) = (wait.view.barrier_size, wait.view.arrived.map(|it| it as usize));
-        let arrived = arrived.or_else(|| usize::try_from(number?).ok());
+        let number =
+            polled.and_then(|it| if let Polled::Is(it) = it { usize::try_from(it).ok() } else { None });
+        let (size, arrived) = (wait.view.barrier_size, wait.view.arrived.map(|it| it as usize).or(number));
         let of_run = run.filter(|_| self.has_job()).map(|run| (run, self.meeting(first, run)));
         // Whatever their runs: they may be told apart only for a moment.
         let there: HashSet<ConnId> = waits.iter().map(|(waiter, _)| *waiter).collect();
@@ -292,30 +292,22 @@ impl Graph<'_> {
     /// nothing for programs. Who asks for what is there need not wait.
     fn all_wait(&self) -> String {
         let everybody = self.everybody();
-        let known = |wait: &Waiting| everybody.get(&wait.view.conn).map(|(_, known)| *known);
-        let is_there =
-            |wait: &&Waiting| !matches!(wait.view.polled, None | Some(Polled::Absent | Polled::AbsentAgain));
-        let (asking, asked): (Vec<_>, Vec<_>) = self.store.asked.iter().partition(is_there);
-        let waiting: HashSet<ConnId> = self.store.waits.values().chain(asked).filter_map(known).collect();
-        let asking: HashSet<ConnId> = asking.into_iter().filter_map(known).collect();
+        let mut waits: HashMap<ConnId, bool> = HashMap::new();
+        for wait in self.store.waits.values().chain(&self.store.asked) {
+            let is_wait = matches!(wait.view.polled, None | Some(Polled::Absent | Polled::AbsentAgain));
+            let known = everybody.get(&wait.view.conn).map_or(wait.view.conn, |(_, known)| *known);
+            *waits.entry(known).or_default() |= is_wait;
+        }
         let is_agent =
             |conn: &ConnId| self.store.clients.get(conn).is_some_and(|client| client.role == Role::Agent);
         let known = everybody.values().map(|(_, known)| *known);
         let (agents, others): (HashSet<_>, HashSet<_>) = known.partition(is_agent);
+        let does: Option<Vec<bool>> = others.iter().map(|it| waits.get(it).copied()).collect();
+        let Some(does) = does.filter(|does| does.len() > 1) else { return String::new() };
+        let all = all(count(does.len()), "processes");
+        let ask = if does.contains(&false) { " or ask again and again" } else { "" };
         let but = if agents.is_empty() { "" } else { " but the agents" };
-        let do_what = match others.is_subset(&waiting) {
-            true => "wait",
-            false if others.iter().all(|it| waiting.contains(it) || asking.contains(it)) => {
-                "wait or ask again and again"
-            }
-            false => return String::new(),
-        };
-        let n = count(others.len());
-        if n < 2 {
-            String::new()
-        } else {
-            format!("; {} that are connected {do_what}{but}", all(n, "processes"))
-        }
+        format!("; {all} that are connected wait{ask}{but}")
     }
 
     /// A key that is there, and tells something of one that is not, with who has written it.
@@ -335,9 +327,8 @@ impl Graph<'_> {
 
     /// Who has this connection, or had it.
     fn named(&self, conn: ConnId) -> Option<String> {
-        let is_its = |info: &&RankInfo| info.conn == conn;
-        let known = || self.runs.values().flat_map(|run| &run.world.meetings);
-        let rank = || known().find_map(|of| of.ranks.iter().find(|(_, info)| is_its(info)));
+        let meetings = || self.runs.values().flat_map(|run| &run.world.meetings);
+        let rank = || meetings().find_map(|of| of.ranks.iter().find(|(_, info)| info.conn == conn));
         let passed = || self.store.passed.iter().find(|it| it.conn == conn).map(|it| it.closed.who.clone());
         let there = self.everybody().get(&conn).map(|(who, _)| who.clone());
         there.or_else(|| rank().map(|(rank, info)| info.label(*rank))).or_else(passed)

@@ -15,6 +15,9 @@ tells two_backends: node 0, 10.77.0.10, node1 never node_silent | have joined | 
 = c10d agents, and one of the static rendezvous with their id
 join 0..2; pass 1; static 2 of 3; pass 2; cas 0
 tells two_backends: node 2, 10.77.0.12, node0, node1 never lost:  | have joined | node rank 0: 
+= a pod runs python itself, and the other torchrun, in the store of their run
+own; static 1 of 2; rank 10:0 of 2 at 10.0.0.1; await 10 1; pass 8
+tells two_backends: node 1, host10, rank 0 never have joined | waiting for
 = c10d: two agents have the host name and the process id of one node
 join 0; come 5 1000 at 10.78.0.10; first 5; pass 1; cas 5 join
 2x pass 4; cas 0; pass 1; cas 5

@@ -126,7 +126,7 @@ impl Truth {
                 is(n, &does, what)?;
             }
             if title.contains("that are connected wait") {
-                let asks_too = title.ends_with("or ask again and again");
+                let asks_too = title.contains("or ask again and again");
                 let waits = |moment: &Moment, n: usize| {
                     let waits = moment.processes[n].waits;
                     waits.is_some_and(|(_, key)| asks_too || !moment.keys.contains_key(key))
