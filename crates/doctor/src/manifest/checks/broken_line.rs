@@ -82,7 +82,7 @@ fn quoted(text: &str) -> Option<Check> {
         let is_flag =
             word.strip_prefix("--").is_some_and(|name| name.starts_with(|c: char| c.is_ascii_lowercase()));
         let leads =
-            before.trim_start().starts_with("--") || Grammar::is_program(before.split_whitespace().next()?);
+            before.trim_start().starts_with("--") || before.split_whitespace().any(Grammar::is_program);
         let evidence = match () {
             () if is_quoted => return None,
             () if is_flag && leads && !was_array => {
