@@ -31,7 +31,11 @@ fn find(manifests: &Manifests, pods: &Pods, container: &Container, command: &Com
     let field = |name: &str| pods.owner.get(name);
     let of_open_mpi = field("mpiImplementation").is_none_or(|name| name == "OpenMPI");
     let is_led = pods.maker == Maker::MpiJob && pods.role == "launcher" && of_open_mpi;
-    if !is_mpirun || !is_led || words.iter().any(is_other) || pods.is_open {
+    // The operator's own file says what the job does.
+    let is_operators =
+        |at: usize| words.get(at.saturating_add(1)).is_some_and(|it| it == "/etc/mpi/hostfile");
+    let mut others = words.iter().enumerate().filter(|(_, word)| is_other(word));
+    if !is_mpirun || !is_led || others.any(|(at, _)| !is_operators(at)) || pods.is_open {
         return None;
     }
     // The started program may have a `-n` of its own.
