@@ -1,7 +1,7 @@
 //! Folding one observation into what is known.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +20,8 @@ use rallypoint_protocol::keys::{
 use rallypoint_store::{DropCause, Observed, WaitView};
 
 const MOST_CLIENTS: usize = 300_000;
+/// Who closes its group and opens a store of its own does so at once. What is started again takes longer.
+const COMES_BACK: Duration = Duration::from_secs(3);
 /// A relay may tell what happened within this time in another order.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
@@ -28,6 +30,9 @@ impl Fold<'_> {
         match observed {
             Observed::Came { conn, peer, pid } => {
                 self.came(conn, peer, Some(pid));
+                if self.jobs.store(self.port).closed.contains_key(&(peer.ip(), pid)) {
+                    self.comes_back((peer.ip(), pid));
+                }
             }
             Observed::Client { conn, peer, pid, key } => {
                 if let Some(client) = self.came(conn, peer, pid) {
@@ -432,9 +437,6 @@ impl Fold<'_> {
         watch.answered.remove(&conn);
         watch.asked.retain(|wait| wait.view.conn != conn);
         let Some(client) = watch.clients.remove(&conn) else { return };
-        if let Some(other) = watch.other_of(&client).filter(|_| !client.is_cut_off) {
-            return self.goes_on_with(other, conn, client);
-        }
         watch.passed_by(conn, &client, used_own_keys, self.at);
         if let (Role::Agent, Some(key @ RunKey::Id(_))) = (client.role, &client.run)
             && let Some(run) = self.jobs.runs.get_mut(key)
@@ -448,17 +450,34 @@ impl Fold<'_> {
                 run.worker_left(conn, &client, closed);
             }
         }
+        let store = self.jobs.store(self.port);
+        let is_rank = client.rank.is_some() && !client.is_cut_off && !store.is_large();
+        if let Some(process) = client.process().filter(|_| is_rank) {
+            let at = self.at;
+            store.closed.retain(|_, (.., closed)| at.since(*closed) < COMES_BACK);
+            store.closed.insert(process, (conn, client, at));
+            self.comes_back(process);
+        }
     }
 
-    /// A worker has closed its group, and its process goes on with another connection.
-    fn goes_on_with(&mut self, conn: ConnId, before: ConnId, worker: Client) {
-        for run in self.jobs.runs.values_mut().filter(|run| Some(&run.key) == worker.run.as_ref()) {
-            run.world.moves(before, conn);
+    /// A rank has closed its group, and its process is there with another connection. Not where containers
+    /// share its address and process id.
+    fn comes_back(&mut self, process: (IpAddr, u32)) {
+        let store = self.jobs.store(self.port);
+        let others = || store.clients.iter().filter(|(_, it)| it.process() == Some(process));
+        let Some((&conn, _)) = others().min_by_key(|(conn, it)| (it.since, **conn)) else { return };
+        let is_clear = !others().any(|(_, it)| it.is_member());
+        let at = self.at;
+        let is_it = |(.., closed): &(_, _, Timestamp)| is_clear && at.since(*closed) < COMES_BACK;
+        let Some((before, rank, _)) = store.closed.remove(&process).filter(is_it) else { return };
+        store.has_moved = true;
+        if let Some(run) = rank.run.as_ref().and_then(|key| self.jobs.runs.get_mut(key)) {
+            run.world.returns(before, conn, process);
             run.touch();
         }
-        self.jobs.store(self.port).has_moved = true;
         if let Some(client) = self.client(conn) {
-            *client = Client { peer: client.peer, published: client.published.take(), ..worker };
+            let (published, since) = (client.published.take(), client.since);
+            *client = Client { peer: client.peer, published, since, ..rank };
         }
     }
 

@@ -312,6 +312,8 @@ pub(crate) struct StoreWatch {
     pub(crate) publishers: BTreeMap<Box<[u8]>, Publisher>,
     /// What is asked for again and again, as the waits that they are.
     pub(crate) asked: Vec<Waiting>,
+    /// Ranks whose connections, these, have just closed: their processes may go on with others.
+    pub(crate) closed: HashMap<(IpAddr, u32), (ConnId, Client, Timestamp)>,
     /// Some ranks are known by other connections than those that they came with.
     pub(crate) has_moved: bool,
     /// Where rank 0 has its debug server.
@@ -528,18 +530,8 @@ impl StoreWatch {
         });
     }
 
-    /// Another connection of a worker's process, of which nothing else is known. Not where containers share
-    /// its address and process id.
-    pub(crate) fn other_of(&self, worker: &Client) -> Option<ConnId> {
-        let process = worker.process().filter(|_| worker.role == Role::Worker && !self.is_large())?;
-        let mut others = self.clients.iter().filter(|(_, other)| other.process() == Some(process));
-        let is_known = |other: &Client| other.is_member() || other.has_counted_itself;
-        let first = others.clone().min_by_key(|(conn, other)| (other.since, **conn))?;
-        (!others.any(|(_, other)| is_known(other))).then_some(*first.0)
-    }
-
     /// The connections with this address and process id.
-    fn of_process(&self, process: (IpAddr, u32)) -> impl Iterator<Item = &Client> {
+    pub(crate) fn of_process(&self, process: (IpAddr, u32)) -> impl Iterator<Item = &Client> {
         self.clients.values().filter(move |client| client.process() == Some(process))
     }
 

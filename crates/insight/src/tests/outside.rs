@@ -58,7 +58,7 @@ come 1..4; set 1,2 /send/0/0
 12x ask 3 /send/0/1; pass 0.5
 says for `/send/0/1` again | beside it there is `/send/0/0` written by process 801 at 10.0.0.1 and process 802
 = ranks that have closed their group go on with a store of their own, and one of them waits
-rank 0..3 of 3; met 0..3 3; as 10 0; as 11 1; as 12 2; pass 3; leave 0..3; pass 4
+rank 0..3 of 3; met 0..3 3; as 10 0; as 12 2; pass 3; leave 0..3; come 11 2001 at 10.0.0.1; pass 4
 wait 10 /sync/1; wait 11 /sync/1 /sync/2; pass 6; said run_ended=0
 says rank 0 on host0 and rank 1 on host1 | not there: rank 2 on host2 | waited for with it: `/sync/2`
 = of two that give up on a key of the program one ends and the other goes on

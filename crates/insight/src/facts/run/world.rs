@@ -331,13 +331,12 @@ impl World {
         self.meets_otherwise = true;
     }
 
-    /// The process of one connection goes on with another.
-    pub(crate) fn moves(&mut self, from: ConnId, to: ConnId) {
-        self.connected.moves(from, to);
-        let move_to = |conn: &mut ConnId| *conn = if *conn == from { to } else { *conn };
-        self.meetings.iter_mut().flat_map(Meeting::known_mut).for_each(|info| move_to(&mut info.conn));
-        self.nccl_root.iter_mut().for_each(|root| move_to(&mut root.conn));
-        self.claimed_twice.values_mut().flat_map(|(first, second)| [first, second]).for_each(move_to);
+    /// The process of a connection that has closed is there with another.
+    pub(crate) fn returns(&mut self, before: ConnId, conn: ConnId, process: Process) {
+        self.enter(conn, Some(process));
+        self.connected.uses_group(conn);
+        let its_own = self.meetings.iter_mut().flat_map(Meeting::known_mut).filter(|it| it.conn == before);
+        its_own.for_each(|info| (info.conn, info.gone) = (conn, None));
     }
 
     /// A worker's connection closed, or was cut off. Returns whether a process has left without a rank.

@@ -97,15 +97,6 @@ impl Connected {
         was_last
     }
 
-    /// The process of one connection goes on with another.
-    pub(crate) fn moves(&mut self, from: ConnId, to: ConnId) {
-        if self.conns.contains_key(&to) {
-            self.remove(from, None);
-        } else if let Some(conn) = self.conns.remove(&from) {
-            self.conns.insert(to, conn);
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.conns.is_empty()
     }
