@@ -31,7 +31,8 @@ pub(super) const RULE: Rule = Rule {
             let makes_pods = manifests.of_object(object.number).next().is_some();
             let of_roles = || manifests.of_object(object.number).find_map(|pods| roles(object, pods));
             let of_ray = ray_job(object).or_else(|| runtime_env(object)).or_else(of_roles);
-            let of_ray = of_ray.or_else(|| without_cluster(object));
+            let of_ssh = || manifests.of_object(object.number).find_map(|pods| ssh_of_mpi(object, pods));
+            let of_ray = of_ssh().or(of_ray).or_else(|| without_cluster(object));
             let of_ray = of_ray
                 .or_else(|| version(object, manifests.definition(object).is_some()))
                 .or_else(|| replica_policy(object));
@@ -41,7 +42,8 @@ pub(super) const RULE: Rule = Rule {
         };
         let found = names(manifests).into_iter().chain(manifests.pods.iter().flat_map(of_pods));
         let found = found.chain(manifests.objects.iter().filter_map(of_object));
-        found.chain(schemas::rejected(manifests)).collect()
+        let of_roles = manifests.pods.iter().filter_map(|pods| idle_role(manifests, pods));
+        found.chain(of_roles).chain(schemas::rejected(manifests)).collect()
     }),
 };
 
@@ -292,6 +294,12 @@ fn without_cluster(object: &Object) -> Option<Check> {
     };
     let spec = object.value.get("spec")?;
     let is_part = object.is_patch || object.has_blanks;
+    let serves = spec.as_object()?.keys().any(|name| name.starts_with("serve"));
+    if object.kind == "RayService" && object.api == "ray.io/v1" && !serves && !is_part {
+        let evidence = "a RayService without `serveConfigV2`: Ray starts, and no application ever does";
+        let check = Check::warn(evidence, "serveConfigV2: with its applications, or a RayCluster");
+        return Some(check.at(object.place("spec")));
+    }
     let has = |name: &str| spec.get(name).is_some_and(|it| !it.is_null());
     (!has(field) && !has(other) && !is_part && object.api.starts_with("ray.io/")).then(|| {
         let evidence =
@@ -408,9 +416,49 @@ fn roles(object: &Object, pods: &Pods) -> Option<Check> {
         Some(needed) => format!("no {needed}: the operator refuses the job, and nothing starts its ranks"),
         None => return None,
     };
+    // Since v2beta1 the operator looks at its own two roles only.
+    if pods.maker == Maker::MpiJob && object.api.ends_with("/v2beta1") && !is_known {
+        return None;
+    }
     let is_own = object.api.starts_with("kubeflow.org/");
     let tell = if is_own { Check::fail } else { Check::warn };
     Some(tell(evidence, known.join(", ")).at(pods.at("")))
+}
+
+/// A role of which the operator of an MPIJob makes nothing.
+fn idle_role(manifests: &Manifests, pods: &Pods) -> Option<Check> {
+    let object = manifests.objects.iter().find(|it| it.number == pods.object)?;
+    let is_mpi = pods.maker == Maker::MpiJob && object.api == "kubeflow.org/v2beta1";
+    (is_mpi && !["launcher", "worker"].contains(&pods.role.as_str())).then(|| {
+        let evidence = format!("the operator knows no role `{}`, and makes no pod of it", pods.role);
+        Check::warn(evidence, "Launcher, Worker").at(pods.at(""))
+    })
+}
+
+/// The operator adds the keys of ssh to the pods of an MPIJob by itself.
+fn ssh_of_mpi(object: &Object, pods: &Pods) -> Option<Check> {
+    const VOLUME: &str = "ssh-auth";
+    if pods.maker != Maker::MpiJob
+        || object.api != "kubeflow.org/v2beta1"
+        || !["launcher", "worker"].contains(&pods.role.as_str())
+    {
+        return None;
+    }
+    let is_own = |volume: &Value| name(volume) == Some(VOLUME);
+    let path = pods.owner.get("sshAuthMountPath").map_or(Some("/root/.ssh"), Value::as_str)?;
+    let mounts = list(&pods.containers.first()?.value, "/volumeMounts");
+    let is_there = |mount: &Value| {
+        let own = mount.get("mountPath").and_then(Value::as_str).unwrap_or_default();
+        own.trim_end_matches('/') == path.trim_end_matches('/')
+    };
+    let what = match () {
+        () if list(&pods.spec, "/volumes").iter().any(is_own) => format!("a volume `{VOLUME}`"),
+        () if mounts.iter().any(is_there) => format!("a mount at {path}"),
+        () => return None,
+    };
+    let evidence =
+        format!("the operator adds {what} of its own to each pod: the API server rejects pods with two");
+    Some(Check::fail(evidence, "take it out: the operator makes the keys").at(pods.at("volumes")))
 }
 
 /// The variables that Kubeflow's Trainer sets itself.

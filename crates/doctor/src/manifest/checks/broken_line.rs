@@ -22,11 +22,15 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         let scripts = texts().filter_map(|(_, text)| text.as_str()).filter(|text| text.starts_with("#!"));
         let alone = object.script().filter(|_| manifests.of_object(object.number).next().is_none());
         let mut all = scripts.chain(alone);
-        Some(all.find_map(|text| broken(text).map(check).or_else(|| dangling(text)))?.at(object.place("-")))
+        Some(
+            all.find_map(|text| broken(text).map(check).or_else(|| dangling(text)).or_else(|| quoted(text)))?
+                .at(object.place("-")),
+        )
     };
     let of_container = |(pods, container): (&Pods, &Container)| {
         let found = container.texts().find_map(broken).map(check).or_else(|| unjoined(container));
-        let found = found.or_else(|| container.texts().find_map(dangling))?;
+        let found = found.or_else(|| container.texts().find_map(dangling));
+        let found = found.or_else(|| container.texts().find_map(quoted))?;
         Some(found.at(pods.at(&container.at("command"))))
     };
     let of_script =
@@ -62,6 +66,39 @@ fn check((number, why, lost): (usize, &str, &str)) -> Check {
     let lost = lost.trim().trim_end_matches('\\').trim_end();
     let evidence = format!("line {number}: {why} ends the command there, and `{lost}` is not part of it");
     Check::fail(evidence, "nothing behind the backslash, and comments above the command")
+}
+
+/// A backslash before a blank within a line quotes it: the blank belongs to the next word, and in an array
+/// makes one.
+fn quoted(text: &str) -> Option<Check> {
+    let mut is_array = false;
+    let code = (1_u32..).zip(text.lines()).filter(|(_, line)| !line.trim_start().starts_with('#'));
+    code.into_iter().find_map(|(number, line)| {
+        let was_array = is_array;
+        is_array = (is_array || line.trim_end().ends_with("=(")) && !line.contains(')');
+        let (before, behind) = [" \\ ", "\t\\ "].iter().find_map(|mark| line.split_once(mark))?;
+        let is_quoted = before.matches('"').count() % 2 == 1 || before.matches('\'').count() % 2 == 1;
+        let word = behind.split(' ').next().unwrap_or_default();
+        let is_flag =
+            word.strip_prefix("--").is_some_and(|name| name.starts_with(|c: char| c.is_ascii_lowercase()));
+        let leads =
+            before.trim_start().starts_with("--") || before.split_whitespace().any(Grammar::is_program);
+        let evidence = match () {
+            () if is_quoted => return None,
+            () if is_flag && leads && !was_array => {
+                format!("line {number}: the backslash quotes the blank behind it: ` {word}` is no flag")
+            }
+            () if was_array && is_array && behind.trim_start().starts_with('#') => format!(
+                "line {number}: the backslash quotes the blank: ` #` and the remark are values of the array"
+            ),
+            () if was_array && is_array && behind.trim().is_empty() => {
+                format!("line {number}: the backslash quotes the blank, which is a value of the array")
+            }
+            () => return None,
+        };
+        let tell = if is_flag { Check::fail } else { Check::warn };
+        Some(tell(evidence, "no backslash there".to_owned()))
+    })
 }
 
 /// Flags that stand where a program should.
@@ -142,7 +179,10 @@ fn broken(text: &str) -> Option<(usize, &'static str, &str)> {
         let is_script = lost.starts_with([' ', '\t']) && is_python_file(lost.split_whitespace().next()?);
         let starts =
             |program: &&str| matches!(*program, "srun" | "jsrun" | "mpirun" | "mpiexec" | "torchrun");
-        let is_start = blank && line.split_whitespace().next().as_ref().is_some_and(starts);
+        // The command may have begun some lines above.
+        let above = lines.iter().take(number.saturating_sub(1)).rev().take_while(|it| it.ends_with('\\'));
+        let begin = above.last().unwrap_or(line);
+        let is_start = blank && begin.split_whitespace().next().as_ref().is_some_and(starts);
         (lost.trim_start().starts_with('-') || is_script || is_start).then_some((number, why, lost))
     })
 }

@@ -19,7 +19,9 @@ pub(super) const RULE: Rule = Rule {
             let check = of_all(&call, told, &target).or_else(|| of_one(&call, told, target))?;
             Some(check.at(call.at("command")))
         });
-        let of_address = manifests.calls().filter_map(|call| of_address(&call).or_else(|| of_names(&call)));
+        let of_address = manifests
+            .calls()
+            .filter_map(|call| of_address(&call).or_else(|| of_names(&call)).or_else(|| in_brackets(&call)));
         let of_rallypoint =
             manifests.containers().filter_map(|(pods, own)| of_rallypoint(manifests, pods, own));
         let of_ray = manifests.containers().filter_map(|(pods, own)| of_ray(manifests, pods, own));
@@ -40,6 +42,16 @@ fn of_address(call: &Call<'_>) -> Option<Check> {
         let remedy = "use a name: a Service, or pod 0 behind a headless Service";
         Check::warn(evidence, remedy).at(call.at("env"))
     })
+}
+
+/// Brackets are for the addresses of IPv6, which have colons.
+fn in_brackets(call: &Call<'_>) -> Option<Check> {
+    let Told { text, by } = call.launch.host.as_ref()?;
+    let host = text.literal()?;
+    let inner =
+        host.strip_prefix('[')?.strip_suffix(']').filter(|it| !it.contains(':') && !is_placeholder(it))?;
+    let evidence = format!("{by}={host}: no host has brackets in its name, so none finds it");
+    Some(Check::fail(evidence, format!("{by}={inner}")).at(call.at("command")))
 }
 
 /// What Slurm answers is a line for each node.

@@ -31,7 +31,11 @@ fn find(manifests: &Manifests, pods: &Pods, container: &Container, command: &Com
     let field = |name: &str| pods.owner.get(name);
     let of_open_mpi = field("mpiImplementation").is_none_or(|name| name == "OpenMPI");
     let is_led = pods.maker == Maker::MpiJob && pods.role == "launcher" && of_open_mpi;
-    if !is_mpirun || !is_led || words.iter().any(is_other) || pods.is_open {
+    // The operator's own file says what the job does.
+    let is_operators =
+        |at: usize| words.get(at.saturating_add(1)).is_some_and(|it| it == "/etc/mpi/hostfile");
+    let mut others = words.iter().enumerate().filter(|(_, word)| is_other(word));
+    if !is_mpirun || !is_led || others.any(|(at, _)| !is_operators(at)) || pods.is_open {
         return None;
     }
     // The started program may have a `-n` of its own.
@@ -67,6 +71,16 @@ fn find(manifests: &Manifests, pods: &Pods, container: &Container, command: &Com
     })
 }
 
+/// Whether a command of a script may write a file of hosts.
+fn may_write(line: &str, told: &str) -> bool {
+    let first = line.split_whitespace().next().unwrap_or_default();
+    let is_program = basename(first).starts_with("python")
+        || rallypoint_shell::is_shell(first)
+        || rallypoint_shell::is_script(first)
+        || matches!(basename(first), "sed" | "awk" | "perl" | "mv" | "cp");
+    !first.starts_with('#') && (is_program || line.contains(basename(told)))
+}
+
 /// A host file that the script writes, or that is in these files.
 fn of_deepspeed(manifests: &Manifests, pods: &Pods, own: &Container, command: &Command) -> Option<Check> {
     if !command.words.iter().any(|word| word.literal().is_some_and(|word| basename(word) == "deepspeed")) {
@@ -83,7 +97,11 @@ fn of_deepspeed(manifests: &Manifests, pods: &Pods, own: &Container, command: &C
     let is_written = || {
         let texts: Vec<&str> = own.texts().collect();
         let says = texts.iter().any(|text| text.contains("slots="));
-        !says && texts.iter().flat_map(|text| text.lines()).any(writes)
+        let lines = || texts.iter().flat_map(|text| text.lines());
+        // What runs before the launcher may write it anew.
+        let between = lines().skip_while(|line| !writes(line)).filter(|line| !writes(line));
+        let mut between = between.take_while(|line| !line.contains("deepspeed"));
+        !says && lines().any(writes) && !between.any(|line| may_write(line, &told))
     };
     let is_named = |text: String| {
         let mut hosts = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));

@@ -23,7 +23,7 @@ pub(super) const RULE: Rule = Rule {
                 ];
                 found.into_iter().filter_map(|(check, field)| Some(check?.at(pods.at(&own.at(field)))))
             });
-            let of_pods = [claim(manifests, pods), name(manifests, pods)].into_iter().flatten();
+            let of_pods = [claim(manifests, pods), name(manifests, pods), item(pods)].into_iter().flatten();
             of_containers.chain(of_pods.map(|check| check.at(pods.at("volumes")))).collect::<Vec<_>>()
         });
         let of_tasks = manifests
@@ -216,6 +216,21 @@ fn name(manifests: &Manifests, pods: &Pods) -> Option<Check> {
     let name = list(&pods.spec, "/volumes").iter().find_map(of_volume).filter(|_| is_plain)?;
     let evidence = format!("`{name}` stays as it is written: the pods wait for a volume of this very name");
     Some(Check::fail(evidence, "the name itself"))
+}
+
+/// A key that no ConfigMap and no Secret can have.
+fn item(pods: &Pods) -> Option<Check> {
+    let of_volume = |volume: &Value| {
+        let maps = ["/configMap", "/secret"].iter().filter_map(|at| volume.pointer(at));
+        let needed = maps.filter(|map| map.get("optional") != Some(&Value::Bool(true)));
+        let mut keys = needed.flat_map(|map| list(map, "/items")).filter_map(|item| text(item, "/key"));
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        keys.find(|key| !key.chars().all(allowed)).map(str::to_owned)
+    };
+    let key = list(&pods.spec, "/volumes").iter().find_map(of_volume)?;
+    let evidence =
+        format!("no ConfigMap and no Secret can have a key `{key}`: the pods wait for it for ever");
+    Some(Check::fail(evidence, "letters, digits, `-`, `_` and `.`; `path` may have a `/`"))
 }
 
 /// Pods on other nodes than the first cannot mount such a volume.

@@ -5,10 +5,10 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "sbatch-ignored",
-    sees: "FAIL: `#SBATCH` lines behind the first command; `#SBATCH --nodes=$NODES`; more names in \
-           `--nodelist` than `--nodes`; a script whose first line is not `#!/bin/bash`, or that looks for \
-           files beside itself (`dirname \"$0\"`). WARN: a script whose lines all begin with `# SBATCH`; \
-           `#BATCH` between them",
+    sees: "FAIL: `#SBATCH` lines behind the first command; `#SBATCH --nodes=$NODES`, `-nodes=2`, \
+           `--ntasks2`; more names in `--nodelist` than `--nodes`; a script whose first line is not \
+           `#!/bin/bash`, or that looks for files by `dirname \"$0\"`. WARN: a script \
+           whose lines all begin with `# SBATCH`; `#BATCH` between them",
     examples: ["sbatch-ignored.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };
@@ -16,14 +16,69 @@ pub(super) const RULE: Rule = Rule {
 fn find(manifests: &Manifests) -> Vec<Check> {
     let scripts = manifests.objects.iter().filter_map(|object| Some((object, object.script()?)));
     let found = scripts.flat_map(|(object, text)| {
+        let of_document = documents(text).into_iter().find_map(|inner| with_blank(&inner));
         // A here-document may be another script, which it writes.
         let own = text.lines().take_while(|line| !line.contains("<<") || line.trim_start().starts_with('#'));
         let text = &own.flat_map(|line| [line, "\n"]).collect::<String>();
         let first = unnamed(text).or_else(|| unfilled(text));
-        let found = [first, named(text), behind(text), with_blank(text), beside(text), misspelled(text)];
-        found.into_iter().flatten().map(|check| check.at(object.place("-")))
+        let blank = with_blank(text).or(of_document);
+        let found = [first, named(text), behind(text), blank, beside(text), misspelled(text)];
+        found.into_iter().flatten().chain(refused(text)).map(|check| check.at(object.place("-")))
     });
     found.collect()
+}
+
+/// The long options of sbatch in which people slip.
+#[rustfmt::skip]
+const OPTIONS: [&str; 22] = [
+    "account", "array", "constraint", "cpus-per-gpu", "cpus-per-task", "gpus", "gpus-per-node",
+    "gpus-per-task", "gres", "job-name", "mail-type", "mem", "mem-per-cpu", "mem-per-gpu", "nodelist",
+    "nodes", "ntasks", "ntasks-per-gpu", "ntasks-per-node", "partition", "qos", "time",
+];
+
+/// The names of options that only look like slips of others.
+const OTHERS: [&str; 6] = ["tasks-per-node", "export", "exclude", "times", "nodefile", "mem-bind"];
+
+/// A word that is no option of sbatch.
+fn refused(text: &str) -> Vec<Check> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("#SBATCH")).map(str::trim);
+    let found = lines.filter(|line| line.starts_with('-')).filter_map(|line| {
+        let name = line.split(['=', ' ', '\t']).next()?;
+        if let Some(long) = name.strip_prefix('-').filter(|long| OPTIONS.contains(long)) {
+            let letter = &name[..2];
+            let evidence = format!(
+                "sbatch reads `{name}` as {letter} with the value `{}`, and rejects the script",
+                &line[2..]
+            );
+            return Some(Check::fail(evidence, format!("#SBATCH --{long}=…")));
+        }
+        let long = name.strip_prefix("--")?;
+        let plain = long.replace('_', "-");
+        // sbatch takes the beginning of an option for it.
+        let is_known =
+            |long: &str| [&OPTIONS[..], &OTHERS[..]].concat().iter().any(|it| it.starts_with(long));
+        let is_it = |option: &&&str| {
+            plain.trim_end_matches(|c: char| c.is_ascii_digit()) == **option || crate::is_near(&plain, option)
+        };
+        let right = OPTIONS.iter().filter(|_| !is_known(long)).find(is_it)?;
+        let evidence = format!("`{name}` is no option of sbatch, which rejects the script");
+        Some(Check::fail(evidence, format!("#SBATCH --{right}=…")))
+    });
+    found.collect()
+}
+
+/// The scripts that are handed to sbatch in here-documents.
+fn documents(text: &str) -> Vec<String> {
+    let mut lines = text.lines();
+    let mut all = Vec::new();
+    while let Some(line) = lines.next() {
+        let Some((before, behind)) = line.split_once("<<") else { continue };
+        let end = behind.trim_start_matches('-').trim().trim_matches(['"', '\'', '\\']);
+        if before.split_whitespace().next() == Some("sbatch") && !end.is_empty() {
+            all.push(lines.by_ref().take_while(|line| line.trim() != end).collect::<Vec<_>>().join("\n"));
+        }
+    }
+    all
 }
 
 fn unfilled(text: &str) -> Option<Check> {

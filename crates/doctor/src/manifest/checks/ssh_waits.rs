@@ -2,6 +2,7 @@
 //! The script does not get to the next node, and what it has started waits for that.
 
 use super::prelude::*;
+use crate::manifest::remote;
 use rallypoint_shell::{Surroundings, Variables};
 
 pub(super) const RULE: Rule = Rule {
@@ -19,7 +20,7 @@ fn of_script(object: &Object) -> Option<Check> {
     let surroundings =
         Surroundings { variables: Variables::new(), open: true, file: &|_| None, here: &[], choice: 0 };
     let commands = rallypoint_shell::read(object.script()?, &[], surroundings).commands;
-    if let Some(check) = one_by_one(&commands) {
+    if let Some(check) = one_by_one(&commands).or_else(|| cut_off(&commands)) {
         return Some(check);
     }
     let (remote, why) = commands.iter().filter(|command| !command.background).find_map(held_by)?;
@@ -64,6 +65,29 @@ fn one_by_one(commands: &[Command]) -> Option<Check> {
         let evidence = "ssh returns when the training of its node has ended, which waits for the nodes that \
                         the script starts after it";
         Check::fail(evidence, "a `&` behind each ssh, and `wait` after the last")
+    })
+}
+
+/// What only prepares a shell, alone on another host: the `;` behind it has ended the ssh.
+fn cut_off(commands: &[Command]) -> Option<Check> {
+    const PREPARE: [&str; 7] = ["cd", "module", "ml", "source", ".", "export", "conda activate"];
+    commands.windows(2).find_map(|two| {
+        let [ssh, next] = two else { return None };
+        let (_, words) = remote::started(ssh).filter(|(by, _)| *by == "ssh")?;
+        let text = words.last()?.to_string();
+        let text = text.trim();
+        let only = PREPARE.iter().any(|it| text == *it || text.starts_with(&format!("{it} ")));
+        let is_whole = !text.contains([';', '&', '|', '\n']);
+        let launch = next.written().join(" ");
+        let has_rank = launch.contains("rank");
+        let is_in_loop = ssh.repeated && next.repeated && !ssh.background;
+        (only && is_whole && is_in_loop && has_rank && !Container::is_small(next)).then(|| {
+            let program = next.words.first().map(ToString::to_string).unwrap_or_default();
+            let evidence = format!(
+                "the `;` ends the ssh: the other host gets `{text}` alone, and `{program}` runs here"
+            );
+            Check::fail(evidence, "quotes around all that the other host is to run")
+        })
     })
 }
 

@@ -136,3 +136,17 @@ fn pods_are_as_many_as_wait_and_differ_in_their_ranks() {
         assert_eq!(without.contains(&"node-rank"), once == ByRank, "pods without an index: {launcher}");
     }
 }
+
+#[test]
+fn a_flag_without_dashes_or_behind_a_quoted_blank_is_told_for_each_launcher() {
+    for (_, launcher) in LAUNCHERS.into_iter().filter(|(_, launcher)| launcher.ends_with(" t.py")) {
+        let call = command(launcher, 2, "$SLURM_NODEID", "$HEAD");
+        let names = [("--main_process_ip", "main_process_port"), ("--main-address", "main_port")];
+        let port = names.iter().find(|(flag, _)| call.contains(flag)).map_or("master_port", |(_, port)| port);
+        let bare = call.replace(" t.py", &format!(" {port}=29500 t.py"));
+        assert!(batch(1, &on_each("srun", &bare)).contains(&"misread-word"), "{bare}");
+        let quoted = call.replace(" t.py", &format!(" \\ --{port}=29500 t.py"));
+        assert!(batch(1, &format!("srun {quoted}")).contains(&"broken-line"), "{quoted}");
+        assert!(!batch(1, &on_each("srun", &call)).contains(&"misread-word"), "{call}");
+    }
+}
