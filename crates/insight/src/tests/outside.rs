@@ -37,8 +37,6 @@ says told no rank here: process 801 on host1, rank 1 of `/up/0` (waits for
 = who replaces a process of torchft has the group of before
 come 1..4; leave 3; wait 1 /torchft/2/0/0/1; wait 2 /torchft/1/0/0/0; pass 6
 says different groups: process 802 at 10.0.0.2 below the sub-group torchft/1/0
-= what a program waits for comes
-come 1; wait 1 go; pass 2; come 2; set 2 go; pass 6; quiet
 = ranks wait again and again for a key of the program
 rank 0..3 of 3; pass 40
 6x wait 0 shard; wait 1 /default_pg/shard; pass 0.8; cancel 0,1; pass 0.2
@@ -65,25 +63,13 @@ says rank 0 on host0 and rank 1 on host1 | not there: rank 2 on host2 | waited f
 come 1,2; wait 1,2 go; pass 4; cancel 1,2; leave 1; pass 5
 says process 801 at 10.0.0.1 gave up on `go` after 4 s
 nowhere 802 gave up | 802 at 10.0.0.2 gave up
-= who had a lock has ended and others try to take it
-come 1..4; lock 1..4 download
-30x lock 2,3 download; pass 0.2
-leave 1; pass 1
-6x lock 2,3 download; pass 1
+= who had locks of all kinds has ended and others try to take them, and one reads a text that it wrote
+come 1..7; lock 1 download; set 1 held; add 1 counter; set 1 state writing; leave 1; pass 1
+12x lock 2,3 download; ask 4 held; add 5 counter; take 5 counter; get 6 state; pass 0.5
 says 802 at 10.0.0.2 and process 803 | `download` again and again for up to | gone: process 801 at 10.0.0.1
-= a lock is a key that is there and who has set it has ended
-come 1,2; set 1 lock; leave 1; pass 1
-12x ask 2 lock; pass 0.5
-pass 1
-says 802 at 10.0.0.2 has asked for `lock` again and again | which is there; gone: process 801 at 10.0.0.1
-= who had a lock that counts has ended and another tries to get it
-come 1,2; add 1 lock; leave 1; pass 1
-12x add 2 lock; take 2 lock; pass 0.5
-says 802 at 10.0.0.2 has asked for `lock` again and again | they take back; gone: process 801
-= who reads a text again and again finds the same
-come 1,2; set 1 state writing; leave 1; pass 1
-12x get 2 state; pass 0.5
-says 802 at 10.0.0.2 has asked for `state` again and again | which has not changed; gone: process 801
+says 804 at 10.0.0.4 has asked for `held` again and again | which is there; gone: process 801 at 10.0.0.1
+says 805 at 10.0.0.5 has asked for `counter` again and again | they take back; gone: process 801
+says 806 at 10.0.0.6 has asked for `state` again and again | which has not changed; gone: process 801
 = who waited once and gave up does not ask again and again with another
 come 1,2; wait 1 go; pass 0.7; cancel 1
 30x ask 2 go; pass 0.2
