@@ -99,14 +99,10 @@ impl Insight {
     /// place is claimed twice, that processes ended which had only counted themselves.
     pub(crate) fn tell_of_stores(&mut self, now: Timestamp) {
         for port in self.jobs.stores.keys().copied().collect::<Vec<_>>() {
-            for ((run, key), mut given_up) in self.jobs.store(port).take_given_up(now) {
+            for ((run, key), given_up) in self.jobs.store(port).take_given_up(now) {
                 let met = run.as_ref().and_then(|run| self.jobs.runs.get(run)?.world.last_met);
-                let clients = &self.jobs.store(port).clients;
-                // A program that goes on may not need it.
-                given_up.who.retain(|(conn, _)| !given_up.is_of_program || !clients.contains_key(conn));
                 // What they gave up on has come since, and all have met; or it is told as one long wait.
-                let is_over = || !is_asked_for(&key) && met.is_none_or(|met| met < given_up.at);
-                if !given_up.who.is_empty() && (!given_up.again || is_over()) {
+                if !given_up.again || !is_asked_for(&key) && met.is_none_or(|met| met < given_up.at) {
                     let finding = given_up::gave_up(&key, given_up);
                     self.fact(Held { store: Some(port), run, finding }, now);
                 }

@@ -115,9 +115,11 @@ impl Slot {
         self.value.as_ref()
     }
 
-    /// This connection writes its value.
-    pub(super) fn is_written_by(&mut self, conn: ConnId) {
-        if self.writers[0] != Some(conn) {
+    /// This connection has written its value; `anew`: there was none.
+    pub(super) fn note_writer(&mut self, conn: ConnId, anew: bool) {
+        if anew {
+            self.writers = [Some(conn), None];
+        } else if self.writers[0] != Some(conn) {
             self.writers = [Some(conn), self.writers[0]];
         }
     }

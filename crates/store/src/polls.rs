@@ -35,7 +35,7 @@ pub enum Polled {
 }
 
 impl Polled {
-    const fn is_absent(self) -> bool {
+    pub(super) const fn is_absent(self) -> bool {
         matches!(self, Self::Absent | Self::AbsentAgain)
     }
 }
@@ -47,6 +47,8 @@ pub(super) struct Asks {
     reads: [Option<Read>; Self::MOST],
     /// …of which the next one takes the place of this.
     next: usize,
+    /// When it was last told that it gave up on a key of no job.
+    gave_up: Option<Timestamp>,
     /// The keys that it asks for again and again.
     open: Vec<Asked>,
     /// It is among those that [`Store::asking`] looks at.
@@ -109,15 +111,24 @@ impl Asks {
         self.next = self.next.wrapping_add(1) % Self::MOST;
     }
 
+    /// Whether it is to be told that it gives up on a key of no job: once a second.
+    pub(super) fn may_give_up(&mut self, now: Timestamp) -> bool {
+        let is_due = self.gave_up.is_none_or(|last| now.since(last) >= Self::EVERY);
+        self.gave_up = if is_due { Some(now) } else { self.gave_up };
+        is_due
+    }
+
     /// Whether it was just noted that it asks for this key.
-    pub(super) fn is_noted(&self, key: &[u8], now: Timestamp) -> bool {
+    fn is_noted(&self, key: &[u8], now: Timestamp) -> bool {
         self.open.iter().any(|it| *it.key == *key && now.since(it.last) < Self::EVERY)
     }
 }
 
 impl Store {
-    /// Further connections that ask for keys again and again are not shown.
+    /// Further connections that ask for keys again and again are not looked at…
     const MOST_ASKING: usize = 4096;
+    /// …and further keys not shown.
+    const MOST_ASKED: usize = 512;
 
     /// A client has read what the slot `id` holds, and is shown when it does so again and again.
     #[inline]
@@ -129,17 +140,11 @@ impl Store {
 
     #[cold]
     fn reads_again(&mut self, conn: ConnId, id: SlotId) {
-        /// The beginning and the length tell a longer value from others.
-        const READ: usize = 256;
         let slot = self.keys.slot(id);
         let (Some(value), key) = (slot.value(), slot.key()) else { return };
         let found = match number_in(value) {
             Some(number) if is_asked_for(key) => Polled::Is(number),
-            None if is_of_program(key) => {
-                let mut hasher = DefaultHasher::new();
-                (value.len(), value.get(..READ).unwrap_or(value)).hash(&mut hasher);
-                Polled::Same(hasher.finish())
-            }
+            None if is_of_program(key) => Polled::Same(fingerprint(value)),
             _ => return,
         };
         self.polls(conn, key.into(), found, Duration::ZERO);
@@ -202,6 +207,9 @@ impl Store {
     /// A client asks how many items a queue has.
     pub(super) fn counts_items(&mut self, conn: ConnId, key: &[u8], items: usize, fx: &mut impl Effects) {
         let Some(id) = self.keys.find(key) else { return self.looks_in_vain(conn, std::iter::once(key)) };
+        if items > 0 {
+            self.finds(conn, std::iter::once(key));
+        }
         if self.comes_again(conn, id, fx) && is_of_program(key) {
             self.polls(conn, key.into(), Polled::Items(items), Duration::ZERO);
         }
@@ -209,11 +217,13 @@ impl Store {
 
     /// A client found what it had asked for in vain again and again: these keys are there.
     #[inline]
-    pub(super) fn finds<'k>(&mut self, conn: ConnId, mut keys: impl Iterator<Item = &'k [u8]>) {
+    pub(super) fn finds<'k>(&mut self, conn: ConnId, keys: impl Iterator<Item = &'k [u8]>) {
         let Some(session) = self.session_mut(conn).filter(|session| !session.asks.open.is_empty()) else {
             return;
         };
-        session.asks.open.retain(|it| !it.found.is_absent() || !keys.any(|key| *it.key == *key));
+        for key in keys {
+            session.asks.open.retain(|it| !it.found.is_absent() || *it.key != *key);
+        }
     }
 
     /// As [`Self::finds`], of a client that waited for the key of the slot `id`.
@@ -234,13 +244,14 @@ impl Store {
 
     /// A client has looked for keys of which one is not there.
     #[cold]
-    pub(super) fn looks_in_vain<'k>(&mut self, conn: ConnId, mut keys: impl Iterator<Item = &'k [u8]>) {
+    pub(super) fn looks_in_vain<'k>(&mut self, conn: ConnId, keys: impl Iterator<Item = &'k [u8]>) {
         let Some(session) = self.session_mut(conn) else { return };
         if session.asks.open.iter().any(|it| it.found == Polled::There) {
             session.asks.reads = Default::default();
             self.polls_no_more(conn);
         }
-        let Some(key) = keys.find(|key| is_asked_for(key) && !self.is_present(key)) else { return };
+        let mut some = keys.take(Asks::MOST);
+        let Some(key) = some.find(|key| is_asked_for(key) && !self.is_present(key)) else { return };
         if self.session(conn).is_some_and(|session| !session.asks.is_noted(key, session.heard)) {
             self.polls(conn, key.into(), Polled::Absent, Duration::ZERO);
         }
@@ -268,17 +279,17 @@ impl Store {
     ) {
         let Some(session) = self.session_mut(conn) else { return };
         let known = id.filter(|id| session.asks.known(*id).is_some());
-        if let (Some(id), Some(key)) = (known, keys.iter().next()) {
-            if self.comes_again(conn, id, fx) && is_of_program(key) {
-                self.polls(conn, key.into(), Polled::There, Duration::ZERO);
-            }
-            return;
-        }
-        if let Some(id) = id {
+        if let (None, Some(id)) = (known, id) {
             session.asks.begins(id);
         }
         self.finds(conn, keys.iter());
-        self.polls_no_more(conn);
+        match (known, keys.iter().next()) {
+            (Some(id), Some(key)) if self.comes_again(conn, id, fx) && is_of_program(key) => {
+                self.polls(conn, key.into(), Polled::There, Duration::ZERO);
+            }
+            (Some(_), _) => {}
+            (None, _) => self.polls_no_more(conn),
+        }
     }
 
     fn polls(&mut self, conn: ConnId, key: WaitedKey, found: Polled, waited: Duration) {
@@ -296,7 +307,7 @@ impl Store {
         }
     }
 
-    /// The connections that ask for keys again and again, shown as waits for them.
+    /// The connections that ask for keys again and again, shown as waits for them: so many.
     pub fn asking(&mut self, now: Timestamp) -> Vec<WaitView> {
         let mut waits = Vec::new();
         let mut conns = std::mem::take(&mut self.asking);
@@ -315,7 +326,8 @@ impl Store {
             let Some(session) = self.session(conn).filter(|session| session.asks.is_listed) else {
                 return false;
             };
-            let lasting = session.asks.open.iter().filter(|it| it.lasts() && self.is_so(it));
+            let room = Self::MOST_ASKED.saturating_sub(waits.len());
+            let lasting = session.asks.open.iter().filter(|it| it.lasts() && self.is_so(it)).take(room);
             waits.extend(lasting.map(|it| {
                 let waited = now.since(it.since).saturating_add(it.waited);
                 let polled = Some(it.found);
@@ -335,9 +347,18 @@ impl Store {
             Polled::Absent | Polled::AbsentAgain => !is_present,
             Polled::Is(number) => slot.and_then(|slot| number_in(slot.value()?)) == Some(number),
             Polled::Items(items) => slot.is_some_and(|slot| slot.queue_len() == items),
+            Polled::Same(is) => slot.and_then(|slot| Some(fingerprint(slot.value()?))) == Some(is),
             _ => is_present,
         }
     }
+}
+
+/// What tells a value from others: its length and its beginning.
+fn fingerprint(value: &[u8]) -> u64 {
+    const READ: usize = 256;
+    let mut hasher = DefaultHasher::new();
+    (value.len(), value.get(..READ).unwrap_or(value)).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The number that is all of a value.

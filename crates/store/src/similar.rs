@@ -43,6 +43,8 @@ impl Store {
             }
         }
         let told = beside.values().map(|slot| (slot.key().into(), slot.writers().collect()));
+        // Where not all were looked at it is not known how many there are.
+        let more = if *looks == 0 { 0 } else { more };
         (!beside.is_empty()).then(|| Similar::Beside(told.collect(), more))
     }
 }

@@ -71,7 +71,7 @@ impl Store {
         }
         self.keys.set_value(id, Some(value));
         if fx.observes() {
-            self.keys.slot_mut(id).is_written_by(conn);
+            self.keys.slot_mut(id).note_writer(conn, !was_present);
         }
         if !self.keys.slot(id).waiters.is_empty() {
             self.wake_waiters(id, !was_present, fx);

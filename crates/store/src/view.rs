@@ -150,7 +150,8 @@ impl Store {
             let is_of_program = is_told(key);
             if is_of_program || wait.polled.is_some() {
                 let known = known.entry(key.clone()).or_insert_with(|| {
-                    let similar = if is_of_program { self.similar_to(key, &mut looks) } else { None };
+                    let is_absent = is_of_program && wait.polled.is_none_or(Polled::is_absent);
+                    let similar = if is_absent { self.similar_to(key, &mut looks) } else { None };
                     (similar, self.deleted.past_of(key))
                 });
                 (wait.similar, wait.past) = known.clone();

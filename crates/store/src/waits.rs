@@ -167,9 +167,8 @@ impl Store {
         let is_told = |slot: &&Slot| slot.record.is_some() || is_asked_for(slot.key());
         let Some(slot) = slots.find(|slot| !slot.is_present() && is_told(slot)) else { return };
         let (key, is_of_job): (Box<[u8]>, bool) = (slot.key().into(), slot.record.is_some());
-        let is_due = self.session(conn).is_some_and(|session| !session.asks.is_noted(&key, session.heard));
-        if is_of_job || is_due {
-            self.waits_in_vain(conn, key.clone(), waited);
+        self.waits_in_vain(conn, key.clone(), waited);
+        if is_of_job || self.session_mut(conn).is_some_and(|session| session.asks.may_give_up(now)) {
             fx.observe(Observed::GaveUp { conn, key, waited });
         }
     }

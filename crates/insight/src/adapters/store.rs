@@ -20,8 +20,8 @@ use rallypoint_protocol::keys::{
 use rallypoint_store::{DropCause, Observed, WaitView};
 
 const MOST_CLIENTS: usize = 300_000;
-/// Who closes its group and opens a store of its own does so at once. What is started again takes longer.
-const COMES_BACK: Duration = Duration::from_secs(3);
+/// In stores of more connections nobody looks for others of a process.
+const FEW: usize = 512;
 /// A relay may tell what happened within this time in another order.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
@@ -30,9 +30,7 @@ impl Fold<'_> {
         match observed {
             Observed::Came { conn, peer, pid } => {
                 self.came(conn, peer, Some(pid));
-                if self.jobs.store(self.port).closed.contains_key(&(peer.ip(), pid)) {
-                    self.comes_back((peer.ip(), pid));
-                }
+                self.comes_back((peer.ip(), pid));
             }
             Observed::Client { conn, peer, pid, key } => {
                 if let Some(client) = self.came(conn, peer, pid) {
@@ -331,9 +329,10 @@ impl Fold<'_> {
                 let of_process =
                     |other: &&mut Client| other.pid.is_some() && other.origin() == (peer.ip(), pid);
                 let store = self.jobs.store(self.port);
-                let before =
-                    store.clients.values_mut().filter(|other| store.has_moved && other.rank == Some(rank));
-                before.filter(of_process).for_each(|other| other.rank = None);
+                if !store.moved.is_empty() {
+                    let before = store.clients.values_mut().filter(|other| other.rank == Some(rank));
+                    before.filter(of_process).for_each(|other| other.rank = None);
+                }
                 if let Some(client) = self.client(conn) {
                     (client.rank, client.published) = (Some(address.member), None);
                     client.host = host;
@@ -372,7 +371,8 @@ impl Fold<'_> {
         const MOST: usize = 256;
         // The initial barrier waits in slices of 10 s. Elastic's barriers read traces to tell who is missing.
         let is_trace = key.ends_with(b"/TRACE") || key.ends_with(b"/TRACING_GATE");
-        if is_trace || matches!(classify(&key), Some(KeyPattern::AttemptLeftover(_))) {
+        let is_look = classify(&key).is_none() && (waited.as_secs() == 0 || self.client(conn).is_none());
+        if is_trace || is_look || matches!(classify(&key), Some(KeyPattern::AttemptLeftover(_))) {
             return;
         }
         if let Some(run_id) = exit_of(&key) {
@@ -450,11 +450,10 @@ impl Fold<'_> {
                 run.worker_left(conn, &client, closed);
             }
         }
-        let store = self.jobs.store(self.port);
-        let is_rank = client.rank.is_some() && !client.is_cut_off && !store.is_large();
+        let (at, store) = (self.at, self.jobs.store(self.port));
+        let is_rank = client.rank.is_some() && !client.is_cut_off && store.clients.len() < FEW;
         if let Some(process) = client.process().filter(|_| is_rank) {
-            let at = self.at;
-            store.closed.retain(|_, (.., closed)| at.since(*closed) < COMES_BACK);
+            store.closed.retain(|_, (.., closed)| at.since(*closed) < AT_ONCE);
             store.closed.insert(process, (conn, client, at));
             self.comes_back(process);
         }
@@ -464,13 +463,16 @@ impl Fold<'_> {
     /// share its address and process id.
     fn comes_back(&mut self, process: (IpAddr, u32)) {
         let store = self.jobs.store(self.port);
+        if !store.closed.contains_key(&process) {
+            return;
+        }
         let others = || store.clients.iter().filter(|(_, it)| it.process() == Some(process));
         let Some((&conn, _)) = others().min_by_key(|(conn, it)| (it.since, **conn)) else { return };
-        let is_clear = !others().any(|(_, it)| it.is_member());
-        let at = self.at;
-        let is_it = |(.., closed): &(_, _, Timestamp)| is_clear && at.since(*closed) < COMES_BACK;
+        let is_clear = !others().any(|(_, it)| it.is_member() || it.has_counted_itself);
+        let is_it = |(.., closed): &(_, _, Timestamp)| is_clear && self.at.since(*closed) < AT_ONCE;
         let Some((before, rank, _)) = store.closed.remove(&process).filter(is_it) else { return };
-        store.has_moved = true;
+        store.moved.retain(|_, now| store.clients.contains_key(now));
+        store.moved.insert(before, conn);
         if let Some(run) = rank.run.as_ref().and_then(|key| self.jobs.runs.get_mut(key)) {
             run.world.returns(before, conn, process);
             run.touch();

@@ -314,8 +314,8 @@ pub(crate) struct StoreWatch {
     pub(crate) asked: Vec<Waiting>,
     /// Ranks whose connections, these, have just closed: their processes may go on with others.
     pub(crate) closed: HashMap<(IpAddr, u32), (ConnId, Client, Timestamp)>,
-    /// Some ranks are known by other connections than those that they came with.
-    pub(crate) has_moved: bool,
+    /// Ranks that are known by other connections than these, with which they came.
+    pub(crate) moved: HashMap<ConnId, ConnId>,
     /// Where rank 0 has its debug server.
     pub(crate) debug_host: Option<String>,
 }
@@ -480,7 +480,12 @@ impl StoreWatch {
             };
             given_up.again |= given_up.who.iter().any(tries_again);
         }
-        settled.retain(|(key, _)| self.may_say(key, now));
+        // A program that goes on may not need it.
+        let has_gone = |conn: &ConnId| !self.clients.contains_key(conn);
+        for (_, it) in settled.iter_mut().filter(|(_, it)| it.is_of_program) {
+            it.who.retain(|(conn, _)| has_gone(conn));
+        }
+        settled.retain(|(key, it)| !it.who.is_empty() && self.may_say(key, now));
         settled
     }
 

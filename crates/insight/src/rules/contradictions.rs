@@ -173,8 +173,8 @@ pub(crate) fn second_job(ranks: u32, rank: u32, both: &Names, now: Timestamp) ->
 
 /// Nodes of one id that use different backends, or ranks without agents, and wait for each other.
 pub(crate) fn two_backends(jobs: &Jobs) -> Vec<Held> {
-    const BACKENDS: &str = "nodes of this run use two rendezvous backends";
-    const LAUNCHERS: &str = "processes of this run are started in two ways";
+    const BACKENDS: &str = "nodes of this run use two rendezvous backends, and never meet";
+    const LAUNCHERS: &str = "processes of this run are started in two ways, and wait for others";
     let gathers = |run: &TrackedRun| matches!(run.state, RunState::Joining | RunState::LastCall);
     let live = jobs.runs.iter().filter(|(_, run)| !run.state.is_over());
     let joined = |node: &TrackedNode| node.evidence(Seen::Joined, None, node.joined);
@@ -215,12 +215,13 @@ pub(crate) fn two_backends(jobs: &Jobs) -> Vec<Held> {
         let joins = [Some(joined(nodes.first()?)), came].into_iter().flatten();
         let since = joins.clone().map(|joined| joined.at).max()?;
         let (nodes, _) = of_nodes(nodes);
-        let reason = Code::TwoBackends
-            .says(format!("{what}, and never meet: {one} ({nodes}), and {other} ({others})"))
-            .when(what == LAUNCHERS, |reason| {
+        let reason = Code::TwoBackends.says(format!("{what}: {one} ({nodes}), and {other} ({others})")).when(
+            what == LAUNCHERS,
+            |reason| {
                 let one_way = "start all pods of the job with one launcher (rallypoint run: with one --mode)";
-                reason.hold(Hold::Soon).look_at(one_way)
-            });
+                reason.hold(Hold::Soon).severe(Severity::Warning).look_at(one_way)
+            },
+        );
         let held = [Some(key), native.or(ranks).map(|run| &run.key)].into_iter().flatten().map(|of| {
             let mut finding = Finding::new(reason.clone(), "", since).seen(joins.clone());
             // The log names both runs in one line.

@@ -11,9 +11,7 @@ use std::time::Duration;
 
 use crate::facts::{Meeting, RunKey, TrackedNode, TrackedRun, Waiting};
 use crate::identity::processes::{Graph, WAITS_SHOWN};
-use crate::reason::{
-    Code, Finding, Names, Place, Presence, Reason, SAME_GROUPS, Waits, clients, has, if_some,
-};
+use crate::reason::{Code, Finding, Names, Place, Presence, Reason, SAME_GROUPS, Waits, clients, if_some};
 use crate::rules::waiting::root::Root;
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
 use rallypoint_protocol::keys::{BARRIER, ExpectedWriter, Wanted, store_barrier, sub_group_of, wanted};
@@ -209,7 +207,7 @@ impl Graph<'_> {
         };
         let members = Names::of_some(members, Clone::clone);
         let reached = there.iter().find_map(|wait| wait.view.arrived);
-        let reached = if_some(reached, |n| format!(", which {n} {} reached", has(n as usize)));
+        let reached = if_some(reached, |n| format!(", whose counter is {n}"));
         let what = match (barrier, apart, members.count()) {
             (Some(key), ..) => format!("at {}{reached}", store_barrier(key)),
             (_, Some(apart), _) => format!("for {apart}"),

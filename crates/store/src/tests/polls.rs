@@ -1,7 +1,7 @@
 //! Who asks for one key again and again is shown as one that waits, until it finds something else.
 
 use super::{Client, World};
-use crate::Polled;
+use crate::{Observed, Polled};
 
 /// Who waits without blocking: each key with what is found there, or how long was waited for it.
 fn asked(world: &World) -> Vec<String> {
@@ -221,4 +221,34 @@ fn who_looks_again_and_again_for_a_key_that_is_there_is_shown_until_it_is_gone()
     one.set("lock", "one");
     assert!(one.check(&["lock"]));
     assert!(asked(&world).is_empty());
+}
+
+#[test]
+fn who_finds_what_it_waits_for_each_time_does_not_ask_for_it_again_and_again() {
+    let (world, one, other) = two();
+    for _ in 0..4 {
+        assert!(!one.check(&["a"]));
+        assert!(!one.wait(&["q"]));
+        world.pass(1);
+        one.cancel();
+        assert!(!one.wait(&["q"]));
+        other.set("q", "1");
+        world.pass(1);
+        assert_eq!(one.get("q"), "1");
+        other.delete("q");
+    }
+    assert_eq!(asked(&world), ["a Absent"], "what it waits for comes each time");
+}
+
+#[test]
+fn each_time_that_a_wait_ends_in_vain_is_told() {
+    let (world, one, _) = two();
+    for _ in 0..3 {
+        assert!(!one.wait(&["table"]));
+        world.pass(4);
+        asked(&world);
+        one.cancel();
+    }
+    let gave_up = |it: &Observed| matches!(it, Observed::GaveUp { .. });
+    assert_eq!(world.observed().iter().filter(|it| gave_up(it)).count(), 3);
 }

@@ -21,9 +21,6 @@ const WRITER_GONE: &str = "look at the log of the process that publishes it; a p
 const POLLED: &str = "look which value is waited for there, and what the process does that is to write it";
 const LOCKED: &str = "if that is a lock: look at the process that has it, and, where that has ended, take \
                       the key away";
-const SAME_PREFIX: &str = "if these are processes of one job, give them all the same prefix, and let them \
-                           make their groups in the same order; else look for processes that have not \
-                           reached this call, or have ended";
 
 /// The barrier that is waited at with this key: a BARRIER, that of torch before 2.1, which polls its counter,
 /// or one of `torch.distributed.elastic.utils.store`, which counts arrivals in `num_members`.
@@ -149,7 +146,9 @@ impl Graph<'_> {
         });
         let run = run.and_then(|run| self.runs.get(run));
         let &(first, wait) = members.first()?;
-        let polled = members.iter().find_map(|(_, wait)| wait.view.polled);
+        let mut all_polled = members.iter().filter_map(|(_, wait)| wait.view.polled);
+        let polled =
+            all_polled.next().map(|it| if all_polled.all(|other| other == it) { it } else { Polled::There });
         let number =
             polled.and_then(|it| if let Polled::Is(it) = it { usize::try_from(it).ok() } else { None });
         let (size, arrived) = (wait.view.barrier_size, wait.view.arrived.map(|it| it as usize).or(number));
@@ -191,8 +190,7 @@ impl Graph<'_> {
             let is_full = size.is_some_and(|size| who.count() >= size as usize);
             let text = format!("{who} {have} {waited} for {what}");
             Code::Waiting.says(text).look_at(match () {
-                () if is_beyond || is_full || sizes.len() > 1 => SAME_GROUPS,
-                () if are_apart => SAME_PREFIX,
+                () if is_beyond || is_full || sizes.len() > 1 || are_apart => SAME_GROUPS,
                 () => NOT_REACHED,
             })
         } else if let Some(barrier) = barrier_of(key, size) {
@@ -300,14 +298,13 @@ impl Graph<'_> {
         }
         let is_agent =
             |conn: &ConnId| self.store.clients.get(conn).is_some_and(|client| client.role == Role::Agent);
-        let known = everybody.values().map(|(_, known)| *known);
-        let (agents, others): (HashSet<_>, HashSet<_>) = known.partition(is_agent);
+        let (agents, others): (HashSet<_>, HashSet<_>) =
+            everybody.values().map(|it| it.1).partition(is_agent);
         let does: Option<Vec<bool>> = others.iter().map(|it| waits.get(it).copied()).collect();
         let Some(does) = does.filter(|does| does.len() > 1) else { return String::new() };
-        let all = all(count(does.len()), "processes");
         let ask = if does.contains(&false) { " or ask again and again" } else { "" };
         let but = if agents.is_empty() { "" } else { " but the agents" };
-        format!("; {all} that are connected wait{ask}{but}")
+        format!("; {} that are connected wait{ask}{but}", all(count(does.len()), "processes"))
     }
 
     /// A key that is there, and tells something of one that is not, with who has written it.
@@ -330,6 +327,7 @@ impl Graph<'_> {
         let meetings = || self.runs.values().flat_map(|run| &run.world.meetings);
         let rank = || meetings().find_map(|of| of.ranks.iter().find(|(_, info)| info.conn == conn));
         let passed = || self.store.passed.iter().find(|it| it.conn == conn).map(|it| it.closed.who.clone());
+        let conn = self.store.moved.get(&conn).copied().unwrap_or(conn);
         let there = self.everybody().get(&conn).map(|(who, _)| who.clone());
         there.or_else(|| rank().map(|(rank, info)| info.label(*rank))).or_else(passed)
     }

@@ -72,6 +72,7 @@ impl World {
                 let is_there = self.clients.iter().any(|client| !client.issued.is_empty());
                 yes(is_there || !strangers.is_empty(), "nobody waits")
             }
+            "gave_up" => yes(self.clients.iter().any(crate::client::Client::is_gone), "nobody has ended"),
             "ranks_ended" => self.no_rank_was_there(),
             _ => Err("nothing of that kind is so".into()),
         }
