@@ -110,7 +110,6 @@ impl Truth {
             "does not exist" => moment.was_reset,
             "is there" => moment.keys.contains_key(key),
             _ if number.is_some() => moment.keys.get(key) == number.as_ref(),
-            // `was there: A deleted it 3 s ago`
             _ => moment.deleted.get(key).copied() == listed(why).first().map(|(n, _)| *n),
         };
         was(&is_so, why)?;
