@@ -33,7 +33,7 @@ fn of_operator(call: &Call<'_>) -> Option<Check> {
         let is_it = |item: &&Value| item.get("name").and_then(Value::as_str) == Some(name.as_str());
         let own = list(&container.value, "/env").iter().find(is_it)?.get("value")?.as_str()?;
         let counts = value.first()?.literal()?;
-        // The same pod may have a longer name.
+        // A longer name of that pod is no other address.
         let is_same = own.strip_prefix(counts).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
         (!is_same && !own.contains("$(") && !is_placeholder(own))
             .then(|| format!("{name}={own} stands in env, and the operator sets {counts} behind it"))
