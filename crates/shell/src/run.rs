@@ -254,7 +254,7 @@ impl Shell<'_> {
             }
             CompoundCommand::IfClause(clause) => self.branches(clause),
             CompoundCommand::CaseClause(clause) => self.cases(clause),
-            CompoundCommand::Arithmetic(_) => {}
+            CompoundCommand::Arithmetic(command) => self.count(&command.expr.value),
             CompoundCommand::Coprocess(coprocess) => self.command(&coprocess.body),
         }
     }
@@ -282,6 +282,31 @@ impl Shell<'_> {
             }
         }
         self.conditional = conditional;
+    }
+
+    /// What `((…))` and `let` make of variables.
+    fn count(&mut self, expression: &str) {
+        let plain = expression.replace(' ', "");
+        for part in plain.split(',') {
+            let step = |sign: &str| part.strip_suffix(sign).or_else(|| part.strip_prefix(sign));
+            let (name, value) = match (step("++"), step("--"), part.split_once('=')) {
+                (Some(name), ..) => (name, format!("{name}+1")),
+                (_, Some(name), _) => (name, format!("{name}-1")),
+                (.., Some((left, right))) if !right.starts_with('=') => {
+                    let name = left.trim_end_matches(['+', '-', '*', '/', '%']);
+                    let sign = &left[name.len()..];
+                    (name, if sign.is_empty() { right.to_owned() } else { format!("{left}({right})") })
+                }
+                _ => continue,
+            };
+            let is_name = !name.is_empty()
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+                && !name.starts_with(|c: char| c.is_ascii_digit());
+            if is_name {
+                let value = self.arithmetic(&value, &format!("${name}"));
+                self.set(name, value);
+            }
+        }
     }
 
     /// The variable and the numbers of `for ((N = first; N < end; N++))`.
@@ -420,7 +445,7 @@ impl Shell<'_> {
     }
 
     fn simple(&mut self, simple: &ast::SimpleCommand) {
-        const CHANGE: [&str; 7] = ["eval", "source", ".", "read", "unset", "mapfile", "readarray"];
+        const CHANGE: [&str; 8] = ["let", "eval", "source", ".", "read", "unset", "mapfile", "readarray"];
         let mut own = Vec::new();
         let mut redirects = Vec::new();
         for item in simple.prefix.iter().flat_map(|prefix| &prefix.0) {
@@ -578,6 +603,7 @@ impl Shell<'_> {
                 }
                 return self.script(&text.join(" "), "what `eval` is given");
             }
+            "let" => return words[1..].iter().for_each(|word| self.count(&word.to_string())),
             "unset" => {
                 for word in &words[1..] {
                     Rc::make_mut(&mut self.variables).remove(&word.to_string());

@@ -85,9 +85,11 @@ fn host_and_port(told: &Told) -> Option<(Told, Option<Told>)> {
         None => told.text.clone(),
         Some((scheme, rest)) => rest.split_once('/').filter(|_| scheme.literal() == Some("tcp:"))?.1,
     };
-    let (host, port) = match text.split_once(':') {
-        Some((host, port)) => (host, Some(port)),
-        None => (text, None),
+    // The colons of `[::1]:29500` are within the brackets.
+    let address = text.literal().filter(|it| it.starts_with('[')).and_then(|it| it.split_once("]:"));
+    let (host, port) = match address {
+        Some((host, port)) => (Text::known(format!("{host}]")), Some(Text::known(port))),
+        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
     let of = |text| Told { text, by: told.by.clone() };
     Some((of(host), port.map(of)))

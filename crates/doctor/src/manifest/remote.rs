@@ -1,6 +1,6 @@
 //! Commands that a script starts on another host by name, such as by `ssh`.
 
-use rallypoint_shell::{Command, Text, basename};
+use rallypoint_shell::{Command, Part, Text, basename};
 
 /// A program that hands a text to the shell of another host, and its options with a value.
 struct Remote {
@@ -24,6 +24,16 @@ const REMOTES: [Remote; 3] = [
     },
 ];
 
+/// What the shell fills in here is the same for all hosts: `"… $(hostname)"` is this one's name.
+fn filled_in(part: &Part) -> Part {
+    let one = |written: String| Part::Unknown { written, varies: false };
+    match part {
+        Part::Of(source) if source.varies() => one(format!("$<{}>", source.name())),
+        Part::Unknown { written, .. } => one(written.clone()),
+        other => other.clone(),
+    }
+}
+
 /// By which program a command starts another one elsewhere, and the words of that.
 pub(super) fn started(command: &Command) -> Option<(&'static str, Vec<Text>)> {
     let words = command.written();
@@ -42,7 +52,7 @@ pub(super) fn started(command: &Command) -> Option<(&'static str, Vec<Text>)> {
     let mut text = Text::default();
     for word in command.words.get(at..).filter(|rest| !rest.is_empty())? {
         text.extend(Text::known(" "));
-        text.extend(word.clone());
+        text.extend(word.map(filled_in));
     }
     // pdsh fills in `%h` and `%n`.
     let is_filled_in = text.to_string().contains('%');

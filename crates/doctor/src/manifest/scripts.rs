@@ -270,7 +270,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
                 usual: system.map(|(_, usual)| usual),
                 ..Step::default()
             };
-            let made = elsewhere(read, step, command.repeated, &all);
+            let made = elsewhere(read, step, command.repeated.then_some(text), &all);
             all.extend(made.map(|(read, count, step)| Pods {
                 count,
                 in_unit: count,
@@ -337,7 +337,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
 fn elsewhere(
     mut read: Container,
     step: Step,
-    is_repeated: bool,
+    looped: Option<&str>,
     before: &[Pods],
 ) -> Option<(Container, Option<u64>, Step)> {
     read.launches.retain(|launch| launch.tool() != Tool::Program);
@@ -345,11 +345,25 @@ fn elsewhere(
     let same: Vec<Vec<String>> = read.launches.iter().map(|it| it.command.written()).collect();
     let mut launches = before.iter().flat_map(Pods::launches);
     let are_several = matches!(step.by.as_deref(), Some("pdsh" | "clush"))
-        || is_repeated
+        || looped.is_some()
         || launches.any(|launch| same.contains(&launch.command.written()));
-    let is_plain = |it: &&Launch| it.node_rank.as_ref().is_none_or(|told| !told.text.is_unknown());
+    // The rank of a loop's first turn is that of all turns only if the script has it as it is.
+    let is_plain = |it: &&Launch| {
+        it.node_rank.as_ref().is_none_or(|told| {
+            !told.text.is_unknown() && looped.is_none_or(|text| has_rank(text, &told.text.to_string()))
+        })
+    };
     let count = read.launches.iter().filter(|it| are_several && is_plain(it)).find_map(by_hand);
     (!read.launches.is_empty()).then_some((read, count, step))
+}
+
+/// Whether a script has a flag with this rank.
+fn has_rank(script: &str, rank: &str) -> bool {
+    let words: Vec<&str> = script
+        .split(|c: char| c.is_whitespace() || matches!(c, '=' | '"' | '\'' | ';'))
+        .filter(|word| !word.is_empty())
+        .collect();
+    words.windows(2).any(|two| two[0].starts_with("--") && two[0].contains("rank") && two[1] == rank)
 }
 
 /// On how many nodes a script runs that each node starts: on as many as it waits for. Two stand for several.

@@ -33,7 +33,9 @@ fn of_operator(call: &Call<'_>) -> Option<Check> {
         let is_it = |item: &&Value| item.get("name").and_then(Value::as_str) == Some(name.as_str());
         let own = list(&container.value, "/env").iter().find(is_it)?.get("value")?.as_str()?;
         let counts = value.first()?.literal()?;
-        (own != counts && !own.contains("$(") && !is_placeholder(own))
+        // A longer name of that pod is no other address.
+        let is_same = own.strip_prefix(counts).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        (!is_same && !own.contains("$(") && !is_placeholder(own))
             .then(|| format!("{name}={own} stands in env, and the operator sets {counts} behind it"))
     };
     let evidence = given.into_iter().find_map(differs)?;

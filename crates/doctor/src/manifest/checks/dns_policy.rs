@@ -47,10 +47,12 @@ fn written(pods: &Pods) -> Option<String> {
         .iter()
         .flat_map(|it| it.own.iter().filter_map(|name| it.variables.get(name)).flatten());
     let mut texts = of_commands.chain(of_env).map(ToString::to_string);
-    let is_part = |c: char| !c.is_whitespace() && !matches!(c, '/' | '"' | '\'' | ',' | '@');
+    let is_part = |c: char| !c.is_whitespace() && !matches!(c, '/' | '"' | '\'' | ',' | '@' | '=');
     texts.find_map(|text| {
         let begin = text.split(END).next().filter(|begin| begin.len() < text.len())?;
         let at = begin.rfind(|c| !is_part(c)).map_or(0, |at| at.saturating_add(1));
-        Some(format!("`{}{END}`", begin.get(at..)?))
+        // `.svc.cluster.local` is a domain of NO_PROXY, and the API server's name stands in certificates.
+        let name = begin.get(at..).filter(|it| it.contains('.') && *it != "kubernetes.default")?;
+        Some(format!("`{name}{END}`"))
     })
 }

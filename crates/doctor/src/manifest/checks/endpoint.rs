@@ -44,8 +44,11 @@ fn of_address(call: &Call<'_>) -> Option<Check> {
     })
 }
 
-/// Brackets are for the addresses of IPv6, which have colons.
+/// Brackets are for the addresses of IPv6, which have colons. torchrun takes them off any host.
 fn in_brackets(call: &Call<'_>) -> Option<Check> {
+    if matches!(call.launch.tool(), Tool::Torchrun | Tool::Accelerate) {
+        return None;
+    }
     let Told { text, by } = call.launch.host.as_ref()?;
     let host = text.literal()?;
     let inner =

@@ -127,7 +127,11 @@ fn of_item(container: &Container) -> Option<Check> {
         let own: Vec<&String> = argv.iter().take_while(|word| !begins(word)).collect();
         let is_option = |two: &&[&String]| {
             let is_value = two[0].trim_start_matches('-') == "mca" && two[0].starts_with('-');
-            two[1].trim().contains(' ') && (two[1].starts_with('-') || is_value)
+            // A value may have blanks: `--mpi-args="-x A"`, `--export=ALL,A="b c"`.
+            let name = two[1].trim().split_once(' ').map(|(name, _)| name);
+            let is_flag = |name: &str| name.starts_with('-') && !name.contains('=');
+            let takes_any = two[0].ends_with("args") || two[0].ends_with("comment");
+            name.is_some_and(|name| is_flag(name) && !takes_any || is_value)
         };
         let word = own.windows(2).find(is_option)?[1];
         let evidence = format!("`{word}` is one argument of {first}, with a blank in it: it is no option");

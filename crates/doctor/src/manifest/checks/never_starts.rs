@@ -225,7 +225,8 @@ fn item(pods: &Pods) -> Option<Check> {
         let needed = maps.filter(|map| map.get("optional") != Some(&Value::Bool(true)));
         let mut keys = needed.flat_map(|map| list(map, "/items")).filter_map(|item| text(item, "/key"));
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        keys.find(|key| !key.chars().all(allowed)).map(str::to_owned)
+        keys.find(|key| !key.chars().all(allowed) && !key.starts_with('@') && !is_placeholder(key))
+            .map(str::to_owned)
     };
     let key = list(&pods.spec, "/volumes").iter().find_map(of_volume)?;
     let evidence =

@@ -89,7 +89,7 @@ fn not_exported(pods: &Pods, container: &Container) -> Option<Check> {
             let gives = ["export", "declare"].iter().any(|word| line.contains(word));
             gives && line.contains(name) && !line.starts_with('#')
         };
-        let is_all = |text: &str| text.contains("set -a") || text.contains("allexport");
+        let is_all = |text: &str| ["set -a", "allexport", "${!"].iter().any(|it| text.contains(it));
         container.texts().any(|text| is_all(text) || text.lines().any(has))
     };
     let is_python = |command: &&Command| {
@@ -108,7 +108,9 @@ fn not_exported(pods: &Pods, container: &Container) -> Option<Check> {
 fn for_no_program(pods: &Pods, container: &Container) -> Option<Check> {
     const PREFIXES: [&str; 5] = ["NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "TORCHINDUCTOR_"];
     let last = container.script.last().or_else(|| container.commands.last())?;
-    let lines = || container.texts().flat_map(str::lines).filter(|line| !line.trim_start().starts_with('#'));
+    // `#SBATCH --export=ALL,NCCL_DEBUG=INFO` has exported it.
+    let is_code = |line: &&str| !line.trim_start().starts_with('#') || line.starts_with("#SBATCH");
+    let lines = || container.texts().flat_map(str::lines).filter(is_code);
     let times = |name: &str| lines().map(|line| line.matches(name).count()).sum::<usize>();
     let exports = |text: &str| text.contains("set -a") || text.contains("allexport");
     let is_alone =
@@ -152,8 +154,15 @@ fn set_later(scripts: &[&str], name: &str) -> bool {
             }
         })
     };
-    let read = lines.iter().position(|line| !is_remark(line) && reads.iter().any(|word| at(line, word)));
-    let words = [format!("{name}="), format!("read {name}"), format!("for {name} ")];
+    // A test or a message may ask whether it is set.
+    let asks = |line: &str| {
+        let first = line.split_whitespace().next().unwrap_or_default();
+        matches!(first, "[" | "[[" | "test" | "if" | "elif" | "while" | "echo" | "printf" | ":")
+    };
+    let read = lines
+        .iter()
+        .position(|line| !is_remark(line) && !asks(line) && reads.iter().any(|word| at(line, word)));
+    let words = [format!("{name}="), format!("{name}:="), format!("read {name}"), format!("for {name} ")];
     let is_said = |line: &str| is_remark(line) || line.trim_start().starts_with("echo");
     let set = lines.iter().position(|line| !is_said(line) && words.iter().any(|word| at(line, word)));
     // A function or a quoted text is read later than it stands there.
