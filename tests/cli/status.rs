@@ -63,7 +63,7 @@ fn failed(output: &Output, code: i32, words: &str) {
 const KNOWN: &[(&str, &str)] = &[
     ("/api/v1/runs", LIST),
     ("/api/v1/runs/static-job", STATIC_JOB),
-    ("/api/v1/runs/static-job?store=29510", STATIC_JOB),
+    ("/api/v1/runs/static-job?store=29510&kind=static", STATIC_JOB),
 ];
 
 #[test]
@@ -86,7 +86,11 @@ fn the_overview_has_what_is_known_of_each_run() {
     let asked = asked.lock().expect("alive");
     assert_eq!(
         *asked,
-        ["/api/v1/runs", "/api/v1/runs/train-llm?store=29500", "/api/v1/runs/static-job?store=29510"]
+        [
+            "/api/v1/runs",
+            "/api/v1/runs/train-llm?store=29500&kind=c10d",
+            "/api/v1/runs/static-job?store=29510&kind=static"
+        ]
     );
 }
 

@@ -37,6 +37,11 @@ impl Store {
     }
 
     pub(super) fn queue_pop(&mut self, conn: ConnId, key: &[u8], fx: &mut impl Effects) {
+        match self.keys.find(key).map_or(0, |id| self.keys.slot(id).queue_len()) {
+            _ if !fx.observes() => {}
+            0 => self.looks_in_vain(conn, std::iter::once(key)),
+            _ => self.finds(conn, std::iter::once(key)),
+        }
         let Some(id) = self.keys.find(key) else {
             return fx.reply(Reply::Number(0));
         };

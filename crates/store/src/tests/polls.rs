@@ -157,7 +157,7 @@ fn who_reads_a_few_by_turns_or_together_is_shown_with_each() {
 }
 
 #[test]
-fn who_counts_the_items_of_a_queue_again_and_again_is_shown() {
+fn who_asks_a_queue_for_items_again_and_again_is_shown() {
     let (world, one, other) = two();
     again_and_again(&world, || assert_eq!(one.queue_len("todo"), 0));
     assert_eq!(asked(&world), ["todo Absent"]);
@@ -165,6 +165,13 @@ fn who_counts_the_items_of_a_queue_again_and_again_is_shown() {
     assert!(asked(&world).is_empty());
     again_and_again(&world, || assert_eq!(one.queue_len("todo"), 1));
     assert_eq!(asked(&world), ["todo Items(1)"]);
+    world.pass(3);
+    assert_eq!(one.pop("todo").as_deref(), Some("x"));
+    again_and_again(&world, || assert_eq!(one.pop("todo"), None));
+    assert_eq!(asked(&world), ["todo Absent"]);
+    other.push("todo", "y");
+    assert_eq!(one.pop("todo").as_deref(), Some("y"));
+    assert!(asked(&world).is_empty(), "it has found one");
 }
 
 #[test]
