@@ -35,7 +35,8 @@ pub enum Polled {
 }
 
 impl Polled {
-    pub(super) const fn is_absent(self) -> bool {
+    /// The key is not there.
+    pub const fn is_absent(self) -> bool {
         matches!(self, Self::Absent | Self::AbsentAgain)
     }
 }

@@ -536,7 +536,7 @@ impl StoreWatch {
     }
 
     /// The connections with this address and process id.
-    pub(crate) fn of_process(&self, process: (IpAddr, u32)) -> impl Iterator<Item = &Client> {
+    fn of_process(&self, process: (IpAddr, u32)) -> impl Iterator<Item = &Client> {
         self.clients.values().filter(move |client| client.process() == Some(process))
     }
 

@@ -147,10 +147,10 @@ impl Graph<'_> {
         let run = run.and_then(|run| self.runs.get(run));
         let &(first, wait) = members.first()?;
         let mut all_polled = members.iter().filter_map(|(_, wait)| wait.view.polled);
-        let polled =
-            all_polled.next().map(|it| if all_polled.all(|other| other == it) { it } else { Polled::There });
-        let number =
-            polled.and_then(|it| if let Polled::Is(it) = it { usize::try_from(it).ok() } else { None });
+        let one = all_polled.next();
+        let is_one = one.is_some_and(Polled::is_absent) || all_polled.all(|other| Some(other) == one);
+        let polled = one.map(|it| if is_one { it } else { Polled::There });
+        let number = if let Some(Polled::Is(it)) = polled { usize::try_from(it).ok() } else { None };
         let (size, arrived) = (wait.view.barrier_size, wait.view.arrived.map(|it| it as usize).or(number));
         let of_run = run.filter(|_| self.has_job()).map(|run| (run, self.meeting(first, run)));
         // Whatever their runs: they may be told apart only for a moment.
@@ -292,7 +292,7 @@ impl Graph<'_> {
         let everybody = self.everybody();
         let mut waits: HashMap<ConnId, bool> = HashMap::new();
         for wait in self.store.waits.values().chain(&self.store.asked) {
-            let is_wait = matches!(wait.view.polled, None | Some(Polled::Absent | Polled::AbsentAgain));
+            let is_wait = wait.view.polled.is_none_or(Polled::is_absent);
             let known = everybody.get(&wait.view.conn).map_or(wait.view.conn, |(_, known)| *known);
             *waits.entry(known).or_default() |= is_wait;
         }
