@@ -187,7 +187,7 @@ pub(super) struct WaitQuery {
     limit: Option<usize>,
 }
 
-/// Outstanding WAITs and BARRIERs, the oldest first.
+/// Outstanding WAITs and BARRIERs, and keys that clients ask for again and again, the oldest first.
 #[utoipa::path(
     get,
     path = "/api/v1/waits",
