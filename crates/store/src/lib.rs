@@ -342,9 +342,12 @@ impl Store {
             Request::QueuePush { key, value } => self.queue_push(key, value, fx)?,
             Request::QueuePop { key } => self.queue_pop(conn, key, fx),
             Request::QueueLen { key } => {
-                let len = self.keys.find(key).map_or(0, |id| self.keys.slot(id).queue_len());
-                if fx.observes() {
-                    self.counts_items(conn, key, len, fx);
+                let id = self.keys.find(key);
+                let len = id.map_or(0, |id| self.keys.slot(id).queue_len());
+                match id {
+                    _ if !fx.observes() => {}
+                    Some(id) => self.counts_items(conn, id, len, fx),
+                    None => self.looks_in_vain(conn, std::iter::once(key)),
                 }
                 fx.reply(Reply::count(len));
             }

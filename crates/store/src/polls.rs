@@ -205,14 +205,14 @@ impl Store {
         is_due
     }
 
-    /// A client asks how many items a queue has.
-    pub(super) fn counts_items(&mut self, conn: ConnId, key: &[u8], items: usize, fx: &mut impl Effects) {
-        let Some(id) = self.keys.find(key) else { return self.looks_in_vain(conn, std::iter::once(key)) };
+    /// A client asks how many items the queue in the slot `id` has.
+    pub(super) fn counts_items(&mut self, conn: ConnId, id: SlotId, items: usize, fx: &mut impl Effects) {
         if items > 0 {
-            self.finds(conn, std::iter::once(key));
+            self.finds_slot(conn, id);
         }
-        if self.comes_again(conn, id, fx) && is_of_program(key) {
-            self.polls(conn, key.into(), Polled::Items(items), Duration::ZERO);
+        if self.comes_again(conn, id, fx) && is_of_program(self.keys.slot(id).key()) {
+            let key = self.keys.slot(id).key().into();
+            self.polls(conn, key, Polled::Items(items), Duration::ZERO);
         }
     }
 

@@ -37,15 +37,15 @@ impl Store {
     }
 
     pub(super) fn queue_pop(&mut self, conn: ConnId, key: &[u8], fx: &mut impl Effects) {
-        match self.keys.find(key).map_or(0, |id| self.keys.slot(id).queue_len()) {
+        let id = self.keys.find(key);
+        let len = id.map_or(0, |id| self.keys.slot(id).queue_len());
+        match len {
             _ if !fx.observes() => {}
             0 => self.looks_in_vain(conn, std::iter::once(key)),
             _ => self.finds(conn, std::iter::once(key)),
         }
-        let Some(id) = self.keys.find(key) else {
-            return fx.reply(Reply::Number(0));
-        };
-        fx.reply(Reply::count(self.keys.slot(id).queue_len()));
+        fx.reply(Reply::count(len));
+        let Some(id) = id else { return };
         if let Some(item) = self.keys.pop_item(id) {
             fx.reply(Reply::Value(&item));
             if !self.keys.slot(id).is_present() {

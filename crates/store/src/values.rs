@@ -68,11 +68,9 @@ impl Store {
                 None if read_gloo(&value).size.is_none() => {}
                 _ => fx.observe(Observed::Wrote { conn, key: slot.key().into(), value: value.clone() }),
             }
-        }
-        self.keys.set_value(id, Some(value));
-        if fx.observes() {
             self.keys.slot_mut(id).note_writer(conn, !was_present);
         }
+        self.keys.set_value(id, Some(value));
         if !self.keys.slot(id).waiters.is_empty() {
             self.wake_waiters(id, !was_present, fx);
         }

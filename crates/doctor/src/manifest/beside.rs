@@ -81,6 +81,10 @@ fn plain(path: &Path) -> PathBuf {
 
 fn at_path<'f, T>(files: &'f [(String, T)], path: &str) -> Option<&'f T> {
     let path = path.trim_start_matches(['.', '/']);
-    let is_it = |file: &str| file == path || file.ends_with(&format!("/{path}"));
-    files.iter().find(|(file, _)| is_it(file)).map(|(_, it)| it)
+    files.iter().find(|(file, _)| is_at(file, path)).map(|(_, it)| it)
+}
+
+/// Whether a file may be the one that a command means by this path.
+pub(super) fn is_at(file: &str, path: &str) -> bool {
+    file.strip_suffix(path).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
 }

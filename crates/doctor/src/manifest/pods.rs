@@ -172,6 +172,11 @@ impl Pods {
         self.init_containers.iter().chain(&self.containers)
     }
 
+    /// Whether it is the first one of them, which is the main one for many operators.
+    pub(crate) fn is_first(&self, container: &Container) -> bool {
+        self.containers.first().is_some_and(|first| std::ptr::eq(first, container))
+    }
+
     /// What their containers launch.
     pub(crate) fn launches(&self) -> impl Iterator<Item = &Launch> {
         self.containers.iter().flat_map(|container| &container.launches)

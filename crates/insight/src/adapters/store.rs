@@ -38,9 +38,7 @@ impl Fold<'_> {
                     self.enter(conn, &key);
                 }
             }
-            Observed::Wrote { conn, key, value } => {
-                self.wrote(conn, &key, &value);
-            }
+            Observed::Wrote { conn, key, value } => self.wrote(conn, &key, &value),
             Observed::Published { conn, key, address } => {
                 self.jobs.store(self.port).publishes(conn, &key, address.as_deref());
             }

@@ -409,6 +409,11 @@ impl StoreWatch {
         }
     }
 
+    /// The waits of those that block, and of those that ask again and again.
+    pub(crate) fn every_wait(&self) -> impl Iterator<Item = &Waiting> {
+        self.waits.values().chain(&self.asked)
+    }
+
     /// Whether the process of a client waited here until just now: it may go on at once.
     pub(crate) fn waited_just_now(&self, client: &Client, now: Timestamp) -> bool {
         let process = client.origin();

@@ -15,8 +15,7 @@ pub(super) const RULE: Rule = Rule {
     examples: ["one-argument.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
         // KubeRay makes one text of the command and the arguments, for a shell.
-        let is_rays = pods.maker == Maker::Ray
-            && pods.containers.first().is_some_and(|first| std::ptr::eq(first, container));
+        let is_rays = pods.maker == Maker::Ray && pods.is_first(container);
         let of_list = Some(container).filter(|_| !is_rays).and_then(of_list);
         let of_words = of_list.or_else(|| of_launcher(container));
         let of_launch = |it: &Launch| of_switches(it).or_else(|| twice(it)).or_else(|| program(it));

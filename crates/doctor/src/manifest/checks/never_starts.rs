@@ -1,6 +1,7 @@
 //! A pod that waits for what never comes to it does not start, and the others wait for it.
 
 use super::prelude::*;
+use crate::manifest::beside::is_at;
 use crate::manifest::scripts::started;
 
 pub(super) const RULE: Rule = Rule {
@@ -26,29 +27,27 @@ pub(super) const RULE: Rule = Rule {
             let of_pods = [claim(manifests, pods), name(manifests, pods), item(pods)].into_iter().flatten();
             of_containers.chain(of_pods.map(|check| check.at(pods.at("volumes")))).collect::<Vec<_>>()
         });
-        let of_tasks = manifests
-            .containers()
-            .filter_map(|(pods, own)| locked(manifests, pods, own).or_else(|| on_first_node(pods, own)));
+        let of_tasks = manifests.containers().filter_map(|(pods, own)| {
+            let check = without_shebang(manifests, own).or_else(|| locked(manifests, own));
+            Some(check.or_else(|| on_first_node(pods, own))?.at(pods.at(&own.at("command"))))
+        });
         of_pods.chain(of_tasks).chain(manifests.objects.iter().filter_map(no_workers)).collect()
     }),
 };
 
 /// A script that srun or mpirun executes, and that nobody may.
-fn locked(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
+fn locked(manifests: &Manifests, container: &Container) -> Option<Check> {
     let is_mended =
         container.script.iter().any(|it| it.words.first().and_then(Text::literal) == Some("chmod"));
-    if let Some(check) = without_shebang(manifests, container) {
-        return Some(check.at(pods.at(&container.at("command"))));
-    }
     let words = container.script.iter().filter(|_| !is_mended).map(Command::written);
     let name = words.filter_map(|words| started(&words).map(str::to_owned)).find(|name| {
         let path = name.trim_start_matches("./");
-        let is_it = |file: &str| file == path || file.ends_with(&format!("/{path}"));
-        !path.starts_with(['/', '$']) && manifests.objects.iter().any(|it| it.is_locked && is_it(&it.file))
+        let is_it = |it: &Object| it.is_locked && is_at(&it.file, path);
+        !path.starts_with(['/', '$']) && manifests.objects.iter().any(is_it)
     })?;
     let evidence = format!("`{name}` is started without a shell, and nobody may execute its file here");
     // A copy may have lost the mode.
-    Some(Check::warn(evidence, format!("chmod +x {name}")).at(pods.at(&container.at("command"))))
+    Some(Check::warn(evidence, format!("chmod +x {name}")))
 }
 
 /// An environment of Python in a folder that each node has for itself.
@@ -61,15 +60,13 @@ fn on_first_node(pods: &Pods, container: &Container) -> Option<Check> {
     let words = container.script.iter().filter(|_| several).map(Command::written).find(makes)?;
     let evidence =
         format!("`{}` makes it on the first node only: the others have no such folder", words.join(" "));
-    let remedy = "srun --ntasks-per-node=1 in front of a script that makes it";
-    Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))
+    Some(Check::warn(evidence, "srun --ntasks-per-node=1 in front of a script that makes it"))
 }
 
 /// A script that srun executes itself, and that names nobody who reads it.
 fn without_shebang(manifests: &Manifests, container: &Container) -> Option<Check> {
-    let plain = |text: &str| text.trim_start_matches("./").to_owned();
     let text = |name: &str| {
-        let is_it = |it: &&Object| it.file == plain(name) || it.file.ends_with(&format!("/{}", plain(name)));
+        let is_it = |it: &&Object| is_at(&it.file, name.trim_start_matches("./"));
         let script = manifests.objects.iter().find(is_it).and_then(Object::script);
         script.or_else(|| manifests.beside.program(name)).map(|text| text.starts_with("#!"))
     };
@@ -147,9 +144,7 @@ fn program(container: &Container) -> Option<Check> {
 
 /// A file of a ConfigMap that a command looks for elsewhere.
 fn mounted(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
-    #[rustfmt::skip]
-    const WORKING: [&str; 9] =
-        ["work", "app", "home", "root", "code", "src", "project", "train", "repo"];
+    const WORKING: [&str; 9] = ["work", "app", "home", "root", "code", "src", "project", "train", "repo"];
     let is_moved = container.value.get("workingDir").is_some()
         || container
             .commands
@@ -163,11 +158,11 @@ fn mounted(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<
     };
     let mut mounts = list(&container.value, "/volumeMounts").iter().filter_map(|mount| {
         let path = text(mount, "/mountPath").filter(|_| mount.get("subPath").is_none())?;
-        let is_it = |volume: &&Value| volume.get("name") == mount.get("name");
-        let volume = list(&pods.spec, "/volumes").iter().find(is_it)?;
-        let map = text(volume, "/configMap/name")?;
-        let is_it = |it: &&Object| it.name == map && it.shares_namespace(pods.namespace.as_deref());
-        Some((path, manifests.of_kind("ConfigMap").find(is_it)?))
+        let is_mounted = |volume: &&Value| volume.get("name") == mount.get("name");
+        let volume = list(&pods.spec, "/volumes").iter().find(is_mounted)?;
+        let name = text(volume, "/configMap/name")?;
+        let is_named = |it: &&Object| it.name == name && it.shares_namespace(pods.namespace.as_deref());
+        Some((path, manifests.of_kind("ConfigMap").find(is_named)?))
     });
     let (name, path) = mounts.find_map(|(path, map)| {
         let has = |name: &String| map.value["data"].get(name).is_some();

@@ -14,8 +14,8 @@ pub(super) const RULE: Rule = Rule {
 
 fn find(pods: &Pods, container: &Container) -> Option<Check> {
     // KubeRay itself starts Ray, with the flag, unless a word of the first container does so.
-    let is_first = pods.containers.first().is_some_and(|first| std::ptr::eq(first, container));
-    let starts_itself = is_first && container.argv.iter().any(|word| word.contains("ray start"));
+    let starts_itself =
+        pods.is_first(container) && container.argv.iter().any(|word| word.contains("ray start"));
     let is_left = pods.maker == Maker::Ray && (pods.is_container || !starts_itself);
     if is_left || !container.unread.is_empty() {
         return None;

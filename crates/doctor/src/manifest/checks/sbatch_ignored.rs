@@ -55,12 +55,13 @@ fn refused(text: &str) -> Vec<Check> {
         let long = name.strip_prefix("--")?;
         let plain = long.replace('_', "-");
         // sbatch takes the beginning of an option for it.
-        let is_known =
-            |long: &str| [&OPTIONS[..], &OTHERS[..]].concat().iter().any(|it| it.starts_with(long));
+        if OPTIONS.iter().chain(&OTHERS).any(|option| option.starts_with(long)) {
+            return None;
+        }
         let is_it = |option: &&&str| {
             plain.trim_end_matches(|c: char| c.is_ascii_digit()) == **option || crate::is_near(&plain, option)
         };
-        let right = OPTIONS.iter().filter(|_| !is_known(long)).find(is_it)?;
+        let right = OPTIONS.iter().find(is_it)?;
         let evidence = format!("`{name}` is no option of sbatch, which rejects the script");
         Some(Check::fail(evidence, format!("#SBATCH --{right}=…")))
     });

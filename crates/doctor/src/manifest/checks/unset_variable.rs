@@ -89,8 +89,7 @@ fn not_exported(pods: &Pods, container: &Container) -> Option<Check> {
             let gives = ["export", "declare"].iter().any(|word| line.contains(word));
             gives && line.contains(name) && !line.starts_with('#')
         };
-        let is_all = |text: &str| ["set -a", "allexport", "${!"].iter().any(|it| text.contains(it));
-        container.texts().any(|text| is_all(text) || text.lines().any(has))
+        exports_all(container) || container.texts().any(|text| text.contains("${!") || text.lines().any(has))
     };
     let is_python = |command: &&Command| {
         command.words.iter().any(|word| word.literal().is_some_and(|it| basename(it).starts_with("python")))
@@ -104,6 +103,11 @@ fn not_exported(pods: &Pods, container: &Container) -> Option<Check> {
     Some(Check::warn(evidence, format!("export {name}=…")).at(pods.at(&container.at("command"))))
 }
 
+/// Whether a script exports whatever it sets.
+fn exports_all(container: &Container) -> bool {
+    container.texts().any(|text| text.contains("set -a") || text.contains("allexport"))
+}
+
 /// A variable of a library's in a line of its own, which stands nowhere else.
 fn for_no_program(pods: &Pods, container: &Container) -> Option<Check> {
     const PREFIXES: [&str; 5] = ["NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "TORCHINDUCTOR_"];
@@ -112,10 +116,9 @@ fn for_no_program(pods: &Pods, container: &Container) -> Option<Check> {
     let is_code = |line: &&str| !line.trim_start().starts_with('#') || line.starts_with("#SBATCH");
     let lines = || container.texts().flat_map(str::lines).filter(is_code);
     let times = |name: &str| lines().map(|line| line.matches(name).count()).sum::<usize>();
-    let exports = |text: &str| text.contains("set -a") || text.contains("allexport");
     let is_alone =
         |name: &&String| PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && times(name) == 1;
-    let name = last.private.iter().find(is_alone).filter(|_| !container.texts().any(exports))?;
+    let name = last.private.iter().find(is_alone).filter(|_| !exports_all(container))?;
     let evidence = format!("{name} is set, and neither exported nor read: no program gets it");
     Some(Check::warn(evidence, format!("export {name}=…")).at(pods.at(&container.at("command"))))
 }

@@ -56,7 +56,7 @@ impl Graph<'_> {
         const MOST: usize = 64;
         let is_message = |key: &[u8]| matches!(classify(key), Some(KeyPattern::Message));
         let mut by_key: BTreeMap<&[u8], Vec<(ConnId, &Waiting)>> = BTreeMap::new();
-        for wait in self.store.waits.values().chain(&self.store.asked) {
+        for wait in self.store.every_wait() {
             let Some(key) = wait.view.missing.first() else { continue };
             let is_known = self.own_member(wait).is_some() || is_promised(key);
             if is_known || is_asked_for(key) || is_message(key) {
@@ -243,12 +243,10 @@ impl Graph<'_> {
                 .when(is_slip, |reason| reason.look_at(SLIP))
                 .then(&if_some(similar, |similar| self.beside_key(similar)))
         };
-        let more: BTreeSet<_> =
-            members.iter().flat_map(|(_, wait)| wait.view.missing.iter().skip(1)).collect();
-        let more = Names::of_some(more, |key| format!("`{}`", ShownKey(key)));
+        let more = members.iter().flat_map(|(_, wait)| wait.view.missing.iter().skip(1));
+        let more = Names::of_some(more.collect::<BTreeSet<_>>(), |key| format!("`{}`", ShownKey(key)));
         let reason = reason.and("waited for with it", &more).held(&who).ended(&ended).others(&others);
-        let reason = reason.then(&self.all_wait());
-        let reason = reason.and("gone, and told no rank here", &strangers.0);
+        let reason = reason.then(&self.all_wait()).and("gone, and told no rank here", &strangers.0);
         let reason = reason.may_be("connected, and told no rank here", strangers.1);
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
         Some(Finding::new(reason, about, since).seen(waits))
@@ -270,8 +268,7 @@ impl Graph<'_> {
         let others = self.everybody().iter().filter(|(conn, (_, known))| {
             clients.get(conn).is_some_and(is_other) && clients.get(known).is_some_and(&which)
         });
-        let busy: HashSet<_> =
-            self.store.waits.values().chain(&self.store.asked).map(Waiting::origin).collect();
+        let busy: HashSet<_> = self.store.every_wait().map(Waiting::origin).collect();
         // Who waits for nothing comes first: it is rather the cause.
         let waits = |conn| clients.get(conn).is_some_and(|it| busy.contains(&it.origin()));
         let others = others.map(|(_, (who, known))| ((waits(known), who), *known));
@@ -291,7 +288,7 @@ impl Graph<'_> {
     fn all_wait(&self) -> String {
         let everybody = self.everybody();
         let mut waits: HashMap<ConnId, bool> = HashMap::new();
-        for wait in self.store.waits.values().chain(&self.store.asked) {
+        for wait in self.store.every_wait() {
             let is_wait = wait.view.polled.is_none_or(Polled::is_absent);
             let known = everybody.get(&wait.view.conn).map_or(wait.view.conn, |(_, known)| *known);
             *waits.entry(known).or_default() |= is_wait;
