@@ -284,8 +284,8 @@ impl Shell<'_> {
         self.conditional = conditional;
     }
 
-    /// What `((…))` and `let` make of variables.
-    fn count(&mut self, expression: &str) {
+    /// What `((…))`, `$((…))` and `let` make of variables.
+    pub(super) fn count(&mut self, expression: &str) {
         let plain = expression.replace(' ', "");
         for part in plain.split(',') {
             let step = |sign: &str| part.strip_suffix(sign).or_else(|| part.strip_prefix(sign));

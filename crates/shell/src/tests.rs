@@ -55,6 +55,9 @@ fn words_become_what_a_shell_makes_of_them() {
         ("A=x; for i in $(seq 2 3); do A=\"$A $i\"; done; $A", "x|2|3"),
         ("for ((i = 1; i < N; i++)); do x $i; done", "x|3"),
         ("for i in {0..2}; do x $i; done", "x|2"),
+        ("r=0; for i in a b; do x $i $((r++)); done", "x|b|1"),
+        ("r=0; for i in a b; do x $r; : $((r++)); done", "x|1"),
+        ("r=0; for i in a b; do x $r $((++r)); done", "x|1|2"),
         ("A=x; for i in $M; do A=\"$A $i\"; done; $A 3", "x|$A|3"),
     ] {
         assert_eq!(last(script), words, "{script}");

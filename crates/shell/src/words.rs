@@ -1,6 +1,8 @@
 //! Turns words into texts: quotes, parameters, substitutions.
 
-use brush_parser::ast::{ArithmeticExpr, ArithmeticTarget, BinaryOperator, UnaryOperator};
+use brush_parser::ast::{
+    ArithmeticExpr, ArithmeticTarget, BinaryOperator, UnaryAssignmentOperator, UnaryOperator,
+};
 use brush_parser::word::{Parameter, ParameterExpr, SpecialParameter, WordPiece, WordPieceWithSource};
 use brush_parser::{ParserOptions, arithmetic, word};
 
@@ -104,6 +106,7 @@ impl Shell<'_> {
                 }
                 WordPiece::ArithmeticExpression(expression) => {
                     fields.add(self.arithmetic(&expression.value, source));
+                    self.count(&expression.value);
                 }
             }
         }
@@ -337,6 +340,15 @@ impl Shell<'_> {
                 self.number(inner, missing)?.checked_neg()
             }
             ArithmeticExpr::UnaryOp(UnaryOperator::UnaryPlus, inner) => self.number(inner, missing),
+            // The variable is changed by `count`.
+            ArithmeticExpr::UnaryAssignment(operator, target) => {
+                let before = self.number(&ArithmeticExpr::Reference(target.clone()), missing)?;
+                match operator {
+                    UnaryAssignmentOperator::PrefixIncrement => before.checked_add(1),
+                    UnaryAssignmentOperator::PrefixDecrement => before.checked_sub(1),
+                    _ => Some(before),
+                }
+            }
             ArithmeticExpr::BinaryOp(operator, left, right) => {
                 let (left, right) = (self.number(left, missing), self.number(right, missing));
                 let (left, right) = (left?, right?);

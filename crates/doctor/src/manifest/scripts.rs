@@ -48,8 +48,11 @@ fn asked_of(starter: &Starter, words: &[String]) -> Size {
     Size { nodes: number(starter.nodes), tasks: number(starter.tasks), each: number(starter.each) }
 }
 
+/// What the options of sbatch ask for. The parts of a heterogeneous job are too many to count.
 fn of_slurm(words: &[String]) -> Size {
-    Starter::of("srun").map_or_else(Size::default, |srun| asked_of(srun, words))
+    let is_of_parts = words.iter().any(|word| word == "hetjob" || word == "packjob");
+    let srun = Starter::of("srun").filter(|_| !is_of_parts);
+    srun.map_or_else(Size::default, |srun| asked_of(srun, words))
 }
 
 /// How many GPUs the options of sbatch ask for on each node; `--gpus` is for all nodes.
@@ -126,6 +129,12 @@ impl<'w> Start<'w> {
         if let Some(switches) = starter.switches {
             let at = own_words(words.get(1..)?, switches).saturating_add(1);
             let own = words.get(1..at)?;
+            let is_of_parts =
+                ["--het-group", "--pack-group"].iter().any(|name| value(own, &[name]).is_some())
+                    || words.iter().any(|word| word == ":");
+            if is_of_parts {
+                return Some(Self { by, size: Size::default(), at });
+            }
             let given = asked_of(starter, own);
             let (nodes, each) = (given.nodes.or(job.nodes), given.each.or(job.each));
             let filled = nodes.map(|nodes| nodes.saturating_mul(each.unwrap_or(1)));
