@@ -399,6 +399,84 @@ pub(crate) const PLATFORMS: &[Platform] = &[
         ..ROW
     },
     Platform {
+        id: "grid-engine",
+        name: "Grid Engine (SGE, UGE)",
+        mark: &["PE_HOSTFILE"],
+        says: &[("NHOSTS", Nodes), ("JOB_ID", RunId)],
+        hints: &[
+            (
+                Value::NodeRank,
+                "Grid Engine starts the script on the first host only: give RALLYPOINT_NODE_RANK=N to what it \
+                 starts on the host of line N + 1 of $PE_HOSTFILE",
+            ),
+            (
+                Value::Endpoint,
+                "Grid Engine names the nodes in a file: set RALLYPOINT_ENDPOINT=\"$(awk 'NR == 1 {print $1}' \
+                 \"$PE_HOSTFILE\"):29500\"",
+            ),
+        ],
+        source: "Grid Engine manual, qsub(1), sge_pe(5): $pe_hostfile",
+        ..ROW
+    },
+    Platform {
+        id: "oar",
+        name: "OAR",
+        mark: &["OAR_JOB_ID", "OAR_NODEFILE"],
+        says: &[("OAR_JOB_ID", RunId)],
+        hints: &[
+            (
+                Value::NodeRank,
+                "OAR starts the script on the first node only: give RALLYPOINT_NODE_RANK=N to what it starts on \
+                 the node of line N + 1 of `sort -u $OAR_NODEFILE`",
+            ),
+            (
+                Value::Nodes,
+                "OAR names the nodes in a file: set RALLYPOINT_NODES=\"$(sort -u \"$OAR_NODEFILE\" | wc -l)\"",
+            ),
+            (
+                Value::Endpoint,
+                "OAR names the nodes in a file: set RALLYPOINT_ENDPOINT=\"$(sort -u \
+                 \"$OAR_NODEFILE\" | head -n 1):29500\"",
+            ),
+        ],
+        source: "oar.imag.fr: oarsub, environment of a job",
+        ..ROW
+    },
+    Platform {
+        id: "htcondor",
+        name: "HTCondor, parallel universe",
+        mark: &["_CONDOR_PROCNO", "_CONDOR_NPROCS"],
+        says: &[("_CONDOR_PROCNO", NodeRank), ("_CONDOR_NPROCS", Nodes)],
+        source: "htcondor.readthedocs.io: parallel applications",
+        ..ROW
+    },
+    Platform {
+        id: "gcp-batch",
+        name: "Google Cloud Batch",
+        mark: &["BATCH_TASK_INDEX & BATCH_TASK_COUNT"],
+        says: &[("BATCH_TASK_INDEX", NodeRank), ("BATCH_TASK_COUNT", Nodes), ("BATCH_JOB_UID", RunId)],
+        hints: &[(
+            Value::Endpoint,
+            "Batch names the nodes in a file, with requireHostsFile: set RALLYPOINT_ENDPOINT=\"$(head -n 1 \
+             \"$BATCH_HOSTS_FILE\"):29500\"",
+        )],
+        source: "cloud.google.com/batch/docs: predefined environment variables",
+        ..ROW
+    },
+    Platform {
+        id: "arnold",
+        name: "Arnold",
+        mark: &["ARNOLD_ID & ARNOLD_WORKER_NUM"],
+        says: &[
+            ("ARNOLD_ID", NodeRank),
+            ("ARNOLD_WORKER_NUM", Nodes),
+            ("ARNOLD_WORKER_GPU", Gpus),
+            ("ARNOLD_WORKER_0_HOST", Master),
+        ],
+        source: "github.com/bytedance, launch scripts",
+        ..ROW
+    },
+    Platform {
         id: "open-mpi",
         name: "Open MPI",
         mark: &["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],

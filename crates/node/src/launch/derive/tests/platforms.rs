@@ -12,7 +12,7 @@ fn each_row_of_the_table_says_who_its_nodes_are() {
     const TWO_POOLS: &str = r#"{"cluster":{"workerpool0":["w0:2222"],"workerpool1":["w1:2222","w2:2222"]},
         "environment":"cloud","task":{"type":"workerpool1","index":1}}"#;
     #[rustfmt::skip]
-    let rows: [(&str, Vars, [&str; 6]); 24] = [
+    let rows: [(&str, Vars, [&str; 6]); 29] = [
         ("b", &[("BEAKER_REPLICA_RANK", "1"), ("BEAKER_REPLICA_COUNT", "4"),
             ("BEAKER_ASSIGNED_GPU_COUNT", "8"), ("BEAKER_LEADER_REPLICA_HOSTNAME", "cs-1")],
             ["Beaker", "1", "4", "-", "cs-1:29500", "-"]),
@@ -76,6 +76,16 @@ fn each_row_of_the_table_says_who_its_nodes_are() {
             ["LSF", "-", "-", "-", "-", "5"]),
         ("p", &[("PBS_JOBID", "6.srv"), ("PBS_NODENUM", "0"), ("PBS_NUM_NODES", "2")],
             ["PBS", "-", "2", "-", "-", "6.srv"]),
+        ("g", &[("PE_HOSTFILE", "/spool/pe"), ("NHOSTS", "2"), ("NSLOTS", "16"), ("JOB_ID", "12")],
+            ["Grid Engine (SGE, UGE)", "-", "2", "-", "-", "12"]),
+        ("o", &[("OAR_JOB_ID", "8"), ("OAR_NODEFILE", "/var/lib/oar/8")], ["OAR", "-", "-", "-", "-", "8"]),
+        ("c", &[("_CONDOR_PROCNO", "1"), ("_CONDOR_NPROCS", "2")],
+            ["HTCondor, parallel universe", "1", "2", "-", "-", "-"]),
+        ("b", &[("BATCH_TASK_INDEX", "1"), ("BATCH_TASK_COUNT", "2"), ("BATCH_JOB_UID", "j-1")],
+            ["Google Cloud Batch", "1", "2", "-", "-", "j-1"]),
+        ("a", &[("ARNOLD_ID", "1"), ("ARNOLD_WORKER_NUM", "2"), ("ARNOLD_WORKER_GPU", "8"),
+            ("ARNOLD_WORKER_0_HOST", "10.0.0.3"), ("ARNOLD_WORKER_0_PORT", "9000,9001")],
+            ["Arnold", "1", "2", "-", "10.0.0.3:29500", "-"]),
         ("o", &[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2"),
             ("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
             ("OMPI_COMM_WORLD_NODE_RANK", "0")], ["Open MPI", "1", "2", "-", "-", "-"]),
