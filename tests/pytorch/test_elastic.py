@@ -105,9 +105,14 @@ class Job:
         self.within: int | None = None
         """A process on the host where ranks start, if it is another one."""
         self.ranks: list[Rank] = []
+        self.until = folder / "until"
+        """The ranks go on until this file is there: however slow the machine is, whoever comes again finds the others."""
+
+    def arguments(self, nodes: str = "2:8") -> list[str]:
+        return [str(STEPS), nodes, str(self.until)]
 
     def start(self, count: int, *command: str) -> list[Rank]:
-        command = command or (str(RANK), str(STEPS), "2:8")
+        command = command or (str(RANK), *self.arguments())
         paths = [self.folder / f"rank-{len(self.ranks) + n}.log" for n in range(count)]
         new = [Rank(self.forks, path, self.environment, list(command), self.within) for path in paths]
         self.ranks += new
@@ -117,12 +122,14 @@ class Job:
         """Waits until these ranks have done a step in a round of `size`."""
         poll(lambda: all(rank.size() == size for rank in ranks), f"a round of {size} in {self.folder}", seconds)
 
-    def end(self, ranks: list[Rank], steps: int | None = STEPS) -> int:
-        """These ranks end well, with every step once and the right sum. How many steps they did."""
+    def end(self, ranks: list[Rank]) -> int:
+        """Lets these ranks end: they end well, with every step once and the right sum. How many steps they did."""
+        self.until.touch()
         for rank in ranks:
             assert rank.process.wait(90) == 0, rank.said[-2000:]
         ends = [rank.facts[-1] for rank in ranks]
-        count = len(ends[0]["steps"]) if steps is None else steps
+        count = len(ends[0]["steps"])
+        assert count >= STEPS
         samples = range(count * 24)
         assert [end["total"] for end in ends] == len(ranks) * [float(sum(samples))]
         assert [end["steps"] for end in ends] == len(ranks) * [list(range(count))]
@@ -187,9 +194,9 @@ def test_a_rank_that_is_killed_while_the_others_meet(job: Job) -> None:
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_rank_that_dies_while_the_others_connect_to_it(job: Job, moment: str) -> None:
-    ranks = job.start(3, str(DYING), str(STEPS), "2:8")
+    ranks = job.start(3, str(DYING), *job.arguments())
     job.environment["ELASTIC_DIES"] = moment
-    ranks += job.start(1, str(DYING), str(STEPS), "2:8")
+    ranks += job.start(1, str(DYING), *job.arguments())
     job.together(ranks, 4)
     ranks.pop(0).kill()
     ranks.pop()
@@ -199,9 +206,9 @@ def test_a_rank_that_dies_while_the_others_connect_to_it(job: Job, moment: str) 
 
 
 def test_a_rank_that_stops_while_the_others_connect_to_it_and_goes_on_later(job: Job) -> None:
-    first, *ranks = job.start(3, str(DYING), str(STEPS), "2:8")
+    first, *ranks = job.start(3, str(DYING), *job.arguments())
     job.environment["ELASTIC_DIES"] = "stops"
-    [stopped] = job.start(1, str(DYING), str(STEPS), "2:8")
+    [stopped] = job.start(1, str(DYING), *job.arguments())
     job.together([first, *ranks, stopped], 4)
     first.kill()
     job.together(ranks, 2)
@@ -249,7 +256,7 @@ def test_an_error_of_the_program_is_raised(job: Job) -> None:
 def test_without_the_minimum_the_others_end_with_an_error(job: Job) -> None:
     program = job.folder / "program.py"
     program.write_text(RANK.read_text().replace("join_timeout=60", "join_timeout=5"))
-    ranks = job.start(2, str(program), str(STEPS), "2:2")
+    ranks = job.start(2, str(program), *job.arguments("2:2"))
     job.together(ranks, 2)
     ranks[0].kill()
     assert ranks[1].process.wait(60) == 1
@@ -329,23 +336,23 @@ def test_a_run_that_is_closed_ends_its_ranks(job: Job, rallypoint: Server) -> No
 def test_torchrun_loses_a_node_and_the_others_go_on(job: Job) -> None:
     job.environment |= job.forks.environment
     agent = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=0"]
-    lost, left = job.start(2, *agent, *STAND_IN, str(RANK), str(STEPS), "2:8")
+    lost, left = job.start(2, *agent, *STAND_IN, str(RANK), *job.arguments())
     job.together([lost, left], 4)
     os.kill(lost.facts[0]["pid"], signal.SIGKILL)
     assert lost.process.wait(60) == 1
     job.together([left], 2)
+    job.until.touch()
     assert left.process.wait(90) == 0, left.said[-2000:]
-    ends = [fact["steps"] for fact in left.facts if "end" in fact]
-    assert ends == 2 * [list(range(STEPS))]
+    one, other = (fact["steps"] for fact in left.facts if "end" in fact)
+    assert one == other == list(range(len(one)))
 
 
 @pytest.mark.parametrize("relay", ["on", "off"])
 def test_rallypoint_run_starts_the_ranks(job: Job, relay: str) -> None:
     """Without torchrun: each pod runs `rallypoint run … python train.py`, and one that was lost is started again as it was."""
     job.environment |= job.forks.environment
-    until = job.folder / "until"
     run = [str(binary()), "run", "--run-id=elastic-run", "--nodes=2:4", "--mode=env", f"--relay={relay}", "--", sys.executable]
-    run += [*STAND_IN, str(RANK), str(10**9), "2:8", str(until)]
+    run += [*STAND_IN, str(RANK), *job.arguments()]
     pods = [RankOfPod(job, f"pod-{n}", run) for n in range(3)]
     try:
         job.together(pods, 3)
@@ -353,8 +360,7 @@ def test_rallypoint_run_starts_the_ranks(job: Job, relay: str) -> None:
         job.together(pods[1:], 2)
         pods[0] = RankOfPod(job, "pod-0-again", run)
         job.together(pods, 3)
-        until.touch()
-        job.end(pods, steps=None)
+        job.end(pods)
         server = {job.environment["RALLYPOINT_ENDPOINT"], f"http://{job.environment['RALLYPOINT_ADMIN']}"}
         for pod in pods:
             told = {pod.facts[0]["store"], pod.facts[0]["admin"]}
@@ -487,15 +493,12 @@ class Siege:
 
     RANKS = 5
 
-    def __init__(self, job: Job, chance: random.Random, restart: Callable[[], None], until: Path) -> None:
-        self.job, self.chance, self.restart, self.until = job, chance, restart, until
+    def __init__(self, job: Job, chance: random.Random, restart: Callable[[], None]) -> None:
+        self.job, self.chance, self.restart = job, chance, restart
         self.waits: dict[str, list[float]] = collections.defaultdict(list)
         self.killed = 0
-        self.alive = self.start(self.RANKS)
+        self.alive = job.start(self.RANKS)
         job.together(self.alive, self.RANKS)
-
-    def start(self, count: int) -> list[Rank]:
-        return self.job.start(count, str(RANK), str(10**9), "2:8", str(self.until))
 
     def kill(self, *ranks: Rank) -> None:
         for rank in ranks:
@@ -523,7 +526,7 @@ class Siege:
 
     def another_while_a_new_one_comes(self) -> None:
         self.one()
-        self.alive += self.start(1)
+        self.alive += self.job.start(1)
         time.sleep(self.chance.uniform(0, 2))
         self.kill(*self.chance.sample([rank for rank in self.alive if rank.size()], 1))
 
@@ -548,7 +551,7 @@ class Siege:
         poll(lambda: any(rank.last()["at"] > killed + 0.25 for rank in self.alive), f"a step after {what.__name__}", 60)
         steps = [rank.last()["at"] for rank in self.alive]
         self.waits[what.__name__].append(min(at for at in steps if at > killed + 0.25) - killed)
-        self.alive += self.start(self.RANKS - len(self.alive))
+        self.alive += self.job.start(self.RANKS - len(self.alive))
         self.job.together(self.alive, self.RANKS)
         time.sleep(self.chance.uniform(0, 0.5))
 
@@ -578,10 +581,8 @@ def test_ranks_and_the_server_are_killed_at_any_moment(
         servers.append(rallypoint_factory(*journal, *addresses))
 
     with behind_relay(forks, tmp_path, server) as job:
-        until = tmp_path / "until"
-        siege = Siege(job, chance, restart, until)
+        siege = Siege(job, chance, restart)
         over = time.monotonic() + KILL_SECONDS
         while time.monotonic() < over:
             siege.happens()
-        until.touch()
-        print(siege.report(job.end(siege.alive, steps=None)))
+        print(siege.report(job.end(siege.alive)))

@@ -1,6 +1,6 @@
 """A rank as elastic_rank.py, in a run of four in which one rank dies or stops in the next round, while the others connect to it.
 
-    elastic_dying.py STEPS NODES
+    elastic_dying.py STEPS NODES UNTIL
 
 The rank with ELASTIC_DIES dies `before` it has said its address or `after`, or `stops` then. The others come a second later, so that
 this is certain.

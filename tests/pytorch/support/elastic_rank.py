@@ -1,8 +1,8 @@
 """A rank of a rallypoint.elastic.World that keeps a record of the steps, and prints a line of JSON for each:
 
-    elastic_rank.py STEPS NODES [UNTIL]
+    elastic_rank.py STEPS NODES UNTIL
 
-With UNTIL all ranks end at the step in which one of them sees that file.
+It does so many steps at least. All ranks end at the step in which one of them sees the file UNTIL.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import torch
 import torch.distributed as dist
 from rallypoint import elastic
 
-STEPS, NODES = int(sys.argv[1]), sys.argv[2]
-UNTIL = Path(sys.argv[3]) if len(sys.argv) > 3 else None
+STEPS, NODES, UNTIL = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 SAMPLES = 24
 
 
@@ -52,10 +51,10 @@ with elastic.World("elastic", NODES, state={"work": work}, timeout=10, join_time
         store=os.environ["RALLYPOINT_ENDPOINT"],
         admin=os.environ["RALLYPOINT_ADMIN"],
     )
-    while world.step < STEPS and not work.is_over:
+    while not work.is_over:
         with world.try_step():
             samples = range(world.step * SAMPLES + world.rank, (world.step + 1) * SAMPLES, world.size)
-            mine = torch.tensor([sum(samples), UNTIL is not None and UNTIL.exists()], dtype=torch.float64)
+            mine = torch.tensor([sum(samples), world.step + 1 >= STEPS and UNTIL.exists()], dtype=torch.float64)
             for _ in range(3):  # several collectives, so that a kill meets some of them done and others not
                 part = mine.clone()
                 dist.all_reduce(part)
