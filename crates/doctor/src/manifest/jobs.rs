@@ -30,6 +30,11 @@ fn belong(manifests: &Manifests, a: &Pods, b: &Pods) -> bool {
     if !a.train() || !b.train() || !lacks(a) && !lacks(b) {
         return false;
     }
+    // Two ways to start one program may stand beside each other.
+    let is_whole = |pods: &Pods| manifests.own_nodes(pods) == Some(wanted(pods));
+    if wanted(a) != wanted(b) && (is_whole(a) || is_whole(b)) {
+        return false;
+    }
     if a.are_tasks() || b.are_tasks() {
         return a.object == b.object && a.step.moment == b.step.moment;
     }

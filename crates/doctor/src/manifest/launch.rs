@@ -55,10 +55,17 @@ impl Launch {
         }
     }
 
-    /// Whether deepspeed is told other nodes by a file, as far as its flags can be read.
+    /// Whether deepspeed is told other nodes by a file, as far as its flags can be read. It passes over what
+    /// is no plain file.
     pub(crate) fn has_hosts(&self) -> bool {
-        let called = self.called.as_ref();
-        called.is_some_and(|it| it.has("hostfile") || it.has("H") || it.is_open)
+        let is_told = |it: &Called| it.has("hostfile") || it.has("H") || it.is_open;
+        let is_none = self.command.words.iter().any(|word| word.to_string().ends_with("/dev/null"));
+        self.called.as_ref().is_some_and(is_told) && !is_none
+    }
+
+    /// Whether it has no program, as a command that a broken line has cut short.
+    pub(crate) fn starts_nothing(&self) -> bool {
+        self.called.as_ref().is_some_and(|called| called.program().is_empty())
     }
 
     /// Its flag for the number of nodes.

@@ -4,6 +4,7 @@ use super::super::{Check, check_command};
 use super::container::Container;
 use super::launch::{Launch, Told};
 use super::names::{Taken, Target, resolve, takes};
+use super::objects::list;
 use super::pods::Pods;
 use super::{Location, Manifests};
 use rallypoint_node::launch::{Backend, Tool};
@@ -37,6 +38,23 @@ impl<'m> Call<'m> {
     /// Whether variables that are not in the files may say what no flag does. Nobody sets PET_* for a script.
     pub(crate) fn may_be_told(&self) -> bool {
         self.launch.command.open && !self.pods.are_tasks()
+    }
+
+    /// Whether deepspeed finds a host file at /job/hostfile, where it looks by itself.
+    pub(crate) fn has_usual_hosts(&self) -> bool {
+        let is_it = |path: &str| path.starts_with("/job");
+        let mounts = list(&self.container.value, "/volumeMounts").iter();
+        mounts.filter_map(|mount| mount.get("mountPath")?.as_str()).any(is_it)
+            || self.container.texts().any(|text| text.contains("/job/hostfile"))
+    }
+
+    /// Whether deepspeed is to reach several nodes, and no file names them: it does not start then.
+    pub(crate) fn lacks_hosts(&self) -> bool {
+        self.launch.tool() == Tool::DeepSpeed
+            && self.launch.grammar.refuses
+            && self.launch.most_nodes() > Some(1)
+            && !self.launch.has_hosts()
+            && !self.has_usual_hosts()
     }
 
     /// The text of a variable that the launcher gets.

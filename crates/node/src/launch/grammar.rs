@@ -204,14 +204,14 @@ const DEEPSPEED: Grammar = Grammar {
         (Role::Port, &["master-port"]),
     ],
     values: "hostfile H include i exclude e min-elastic-nodes max-elastic-nodes launcher launcher-args \
-        enable-each-rank-log autotuning bind-core-list ssh-port venv-script",
+        enable-each-rank-log autotuning bind-core-list ssh-port venv-script log-level",
     switches: "module no-python no-local-rank no-ssh-check force-multi save-pid elastic-training \
-        bind-cores-to-rank no-ssh help h",
+        bind-cores-to-rank no-ssh quiet q help h",
     on_its_node: &["no-ssh"],
     is_open: false,
     abbreviates: true,
     refuses: true,
-    ..NO_FLAGS
+    is_complete: true,
 };
 
 /// vLLM's own way to several nodes, without Ray.

@@ -6,14 +6,14 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "api-rejects",
-    sees: "FAIL: a `volumeMount` without its volume, two containers or volumes of one name, KubeRay's \
-           `wait-gcs-ready` in a worker, GPUs in `requests` that `limits` have not, `memory: 16GB`; `kind: \
-           job`; `apiVersion: v1` of a Job, or one that Kubernetes has no more; a Job without \
-           `restartPolicy`; a PyTorchJob with two Masters, without a container `pytorch`, or with a role \
-           `Workers`; an MPIJob without Launcher; a TrainJob that sets `PET_*`; by the schemas: `value: 8` \
-           in `env`, `backoffLimit` in the spec of a PyTorchJob; capital letters or `_` in a name; what a \
-           CustomResourceDefinition in the repository forbids. WARN: a field or a version that a release of \
-           an operator has no more",
+    sees: "FAIL: a `volumeMount` without its volume, two containers of one name, `wait-gcs-ready` in a \
+           worker of Ray, GPUs in `requests` that `limits` have not, `memory: 16GB`; `kind: job`; an \
+           `apiVersion` that Kubernetes has no more; a Job without `restartPolicy`; a PyTorchJob with two \
+           Masters, or a role `Workers`, or without a container `pytorch` (TFJob: `tensorflow`); a \
+           Workflow that calls a template it has not; an MPIJob without Launcher; a TrainJob that sets \
+           `PET_*`; by the schemas: `value: 8` in `env`; `_` in a name; what a CustomResourceDefinition \
+           in the repository forbids. WARN: a field or a version that a release of an operator has no \
+           more",
     examples: ["api-rejects.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = |pods: &Pods| {
@@ -33,6 +33,7 @@ pub(super) const RULE: Rule = Rule {
             let of_ray = ray_job(object).or_else(|| runtime_env(object)).or_else(of_roles);
             let of_ssh = || manifests.of_object(object.number).find_map(|pods| ssh_of_mpi(object, pods));
             let of_ray = of_ssh().or(of_ray).or_else(|| without_cluster(object));
+            let of_ray = of_ray.or_else(|| undefined_template(object));
             let of_ray = of_ray
                 .or_else(|| version(object, manifests.definition(object).is_some()))
                 .or_else(|| replica_policy(object));
@@ -377,25 +378,53 @@ fn of_kind(pods: &Pods) -> Option<Check> {
 }
 
 fn of_kubeflow(pods: &Pods) -> Option<Check> {
-    if !pods.train() {
-        return None;
-    }
     if pods.maker == Maker::TrainJob && pods.is_container {
-        return pods.containers.iter().find_map(|own| trainers_variables(pods, own));
+        let mut trainers = pods.containers.iter().filter(|_| pods.train());
+        return trainers.find_map(|own| trainers_variables(pods, own));
     }
-    if pods.maker != Maker::PyTorchJob {
-        return None;
-    }
+    // A part of a template has no image.
+    let is_whole = || pods.containers.iter().all(|own| own.value.get("image").is_some());
+    let wanted =
+        container_of(pods).filter(|_| pods.train() || pods.maker != Maker::PyTorchJob && is_whole())?;
     if pods.has(When::Master) && pods.role == "master" && pods.count.is_some_and(|count| count != 1) {
         let evidence = format!("{} Masters; the operator accepts one", pods.count.unwrap_or_default());
         let remedy = "replicas: 1 for the Master, the others as Worker";
         return Some(Check::fail(evidence, remedy).at(pods.at("")));
     }
-    let is_named = |container: &Container| name(&container.value) == Some("pytorch");
-    (!pods.containers.iter().any(is_named)).then(|| {
-        let evidence = "no container is called `pytorch`; the operator refuses the job";
-        Check::fail(evidence, "name: pytorch for the container that trains").at(pods.at("containers"))
+    let is_named = |container: &Container| name(&container.value).is_none_or(|name| name == wanted);
+    (!pods.containers.is_empty() && !pods.containers.iter().any(is_named)).then(|| {
+        let evidence = format!("no container is called `{wanted}`; the operator refuses the job");
+        let remedy = format!("name: {wanted} for the container that trains");
+        Check::fail(evidence, remedy).at(pods.at("containers"))
     })
+}
+
+/// The name of the container that Kubeflow's training operator looks for: its `pkg/apis/kubeflow.org/v1`.
+fn container_of(pods: &Pods) -> Option<&'static str> {
+    match pods.place.object.split('/').next()? {
+        "PyTorchJob" => Some("pytorch"),
+        "TFJob" => Some("tensorflow"),
+        "XGBoostJob" => Some("xgboost"),
+        "PaddleJob" => Some("paddle"),
+        "JAXJob" => Some("jax"),
+        _ => None,
+    }
+}
+
+/// A template that a Workflow of Argo's calls, and has not.
+fn undefined_template(object: &Object) -> Option<Check> {
+    let spec = object.value.get("spec").filter(|_| object.api.starts_with("argoproj.io/"))?;
+    let spec = spec.get("workflowSpec").unwrap_or(spec);
+    let templates = list(spec, "/templates");
+    let is_there = |wanted: &str| templates.iter().any(|it| name(it) == Some(wanted));
+    let steps = templates.iter().flat_map(|it| list(it, "/steps")).filter_map(Value::as_array).flatten();
+    let tasks = templates.iter().flat_map(|it| list(it, "/dag/tasks"));
+    let calls = steps.chain(tasks).filter_map(|it| it.get("template")).chain(spec.get("entrypoint"));
+    let mut calls = calls.filter_map(Value::as_str).filter(|wanted| !wanted.contains(['{', '$']));
+    let missing = calls.find(|wanted| !is_there(wanted)).filter(|_| !templates.is_empty())?;
+    let evidence = format!("no template is called `{missing}`: Argo refuses the object");
+    let remedy = format!("{missing} in spec.templates, or the name that stands there");
+    Some(Check::fail(evidence, remedy).at(object.place("spec.templates")))
 }
 
 /// The roles that an operator of Kubeflow's knows, and needs.

@@ -6,8 +6,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "broken-line",
-    sees: "FAIL: a blank or a comment behind the `\\` at the end of a line, no `\\`, or a comment or an \
-           empty line between the flags: torchrun does not get what follows; a quote that nothing closes; \
+    sees: "FAIL: a blank or a comment behind the `\\` at the end of a line, no `\\`, or a comment, an \
+           empty line or `/` instead: torchrun does not get what follows; a quote that nothing closes; \
            DOS line ends; the marks of a merge",
     examples: ["broken-line.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
@@ -23,12 +23,12 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         let alone = object.script().filter(|_| manifests.of_object(object.number).next().is_none());
         let mut all = scripts.chain(alone);
         Some(
-            all.find_map(|text| broken(text).map(check).or_else(|| dangling(text)).or_else(|| quoted(text)))?
+            all.find_map(|text| broken(text).or_else(|| dangling(text)).or_else(|| quoted(text)))?
                 .at(object.place("-")),
         )
     };
     let of_container = |(pods, container): (&Pods, &Container)| {
-        let found = container.texts().find_map(broken).map(check).or_else(|| unjoined(container));
+        let found = container.texts().find_map(broken).or_else(|| unjoined(container));
         let found = found.or_else(|| container.texts().find_map(dangling));
         let found = found.or_else(|| container.texts().find_map(quoted))?;
         Some(found.at(pods.at(&container.at("command"))))
@@ -60,12 +60,6 @@ fn of_quote(object: &Object) -> Option<Check> {
     let evidence =
         format!("line {line}: nothing closes this `{quote}`: the shell runs nothing of what follows");
     Some(Check::fail(evidence, format!("a second {quote}")).at(object.place("-")))
-}
-
-fn check((number, why, lost): (usize, &str, &str)) -> Check {
-    let lost = lost.trim().trim_end_matches('\\').trim_end();
-    let evidence = format!("line {number}: {why} ends the command there, and `{lost}` is not part of it");
-    Check::fail(evidence, "nothing behind the backslash, and comments above the command")
 }
 
 /// A backslash before a blank within a line quotes it: the blank belongs to the next word, and in an array
@@ -155,34 +149,64 @@ fn dangling(text: &str) -> Option<Check> {
     Some(Check::fail(evidence, JOINED))
 }
 
-/// The first line that ends a command too early, by its number, and what the command loses.
-fn broken(text: &str) -> Option<(usize, &'static str, &str)> {
+/// The first line that ends a command too early, and what the command loses.
+fn broken(text: &str) -> Option<Check> {
     let is_remark = |line: &&str| line.trim_start().starts_with('#');
     let is_empty = |line: &&str| line.trim().is_empty();
     let lines: Vec<&str> = text.lines().collect();
-    let mut is_array = false;
+    let (mut is_array, mut value) = (false, None);
     (1..).zip(&lines).filter(|(_, line)| !is_remark(line)).find_map(|(number, line)| {
         // The lines of an array need no backslash.
         let was_array = is_array;
         is_array = (is_array || line.contains("=(")) && !line.contains(')');
-        let (_, behind) = line.rsplit_once('\\').filter(|_| !was_array)?;
+        if line.matches('"').count() % 2 == 1 {
+            value = if value.is_none() { opens_value(line) } else { None };
+        }
+        let (_, behind) = line.rsplit_once('\\').unwrap_or((line, "none"));
         let mut next = lines.iter().skip(number).copied();
         let blank = behind.starts_with([' ', '\t']);
         let why = match behind.trim() {
+            _ if was_array => return None,
             "" if blank => "a blank behind the backslash",
             remark if blank && remark.starts_with('#') => "a comment behind the backslash",
             "" if lines.get(number).is_some_and(is_remark) => "the comment in the next line",
             "" if lines.get(number).is_some_and(is_empty) => "the empty next line",
+            _ if line.trim_end().ends_with(" /") && line.contains("--") => "`/`, which is no backslash,",
             _ => return None,
         };
         let lost = next.find(|line| !is_remark(line) && !is_empty(line))?;
-        let is_script = lost.starts_with([' ', '\t']) && is_python_file(lost.split_whitespace().next()?);
+        let first = lost.split_whitespace().next()?;
+        let is_script = lost.starts_with([' ', '\t']) && is_python_file(first);
         let starts =
             |program: &&str| matches!(*program, "srun" | "jsrun" | "mpirun" | "mpiexec" | "torchrun");
         // The command may have begun some lines above.
         let above = lines.iter().take(number.saturating_sub(1)).rev().take_while(|it| it.ends_with('\\'));
         let begin = above.last().unwrap_or(line);
         let is_start = blank && begin.split_whitespace().next().as_ref().is_some_and(starts);
-        (lost.trim_start().starts_with('-') || is_script || is_start).then_some((number, why, lost))
+        if !lost.trim_start().starts_with('-') && !is_script && !is_start {
+            return None;
+        }
+        if let Some(name) = value.filter(|name| blank && !is_run(text, name)) {
+            let evidence = format!("line {number}: with {why} it stays in {name}, as a word of its own");
+            return Some(Check::warn(evidence, "nothing behind the backslash"));
+        }
+        let lost = lost.trim().trim_end_matches('\\').trim_end();
+        let evidence = format!("line {number}: {why} ends the command there, and `{lost}` is not part of it");
+        Some(Check::fail(evidence, "nothing behind the backslash, and comments above the command"))
     })
+}
+
+/// Whether a shell reads the value of a variable as a script.
+fn is_run(text: &str, name: &str) -> bool {
+    ["-c ", "-lc ", "eval ", "ssh "].iter().any(|reader| {
+        let behind = text.split(reader).skip(1).filter_map(|it| it.lines().next());
+        behind.into_iter().any(|it| it.contains(&format!("${name}")) || it.contains(&format!("${{{name}}}")))
+    })
+}
+
+/// The variable whose value in quotes begins in a line.
+fn opens_value(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let (name, _) = line.strip_prefix("export ").unwrap_or(line).split_once("=\"")?;
+    name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_').then_some(name)
 }

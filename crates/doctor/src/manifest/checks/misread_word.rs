@@ -7,11 +7,12 @@ use rallypoint_shell::{Part, is_script, is_shell};
 
 pub(super) const RULE: Rule = Rule {
     id: "misread-word",
-    sees: "FAIL: `torchrun \"$ARGS\"`; `command: [\"torchrun --nnodes=2\"]`; `command: [bash, -c, torchrun, \
-           --nnodes=2]`, `- --nnodes 2`, `[mpirun, -np 2]`; `–nnodes=2` with a dash from a text; `srun \
-           NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, python, t.py]`, `MASTER_ADDR = $HEAD`, `--nnodes \
-           = 2`; `torchrun python t.py`, `torchrun run.sh`, `accelerate launch --zero3_init_flag train.py`, \
-           `--master_addr` twice. WARN: `lrs=(0.1, 0.2)`, `nodes_array=(\"$nodes\")`, `[ $A = b]`",
+    sees: "FAIL: `torchrun \"$ARGS\"`; `command: [\"torchrun --nnodes=2\"]`; `command: [bash, -c, \
+           torchrun, --nnodes=2]`, `- --nnodes 2`; `–nnodes=2` with a dash from a text; `srun \
+           NCCL_DEBUG=INFO torchrun …`, `command: [RANK=0, python, t.py]`, `MASTER_ADDR = $HEAD`, \
+           `--nnodes = 2`; `torchrun python t.py`, `torchrun run.sh`, `accelerate launch \
+           --zero3_init_flag train.py`, `--master_addr` twice. WARN: `${N:=-2}`, `${SLURM_NODELIST//,/ \
+           }`, `lrs=(0.1, 0.2)`, `nodes_array=(\"$nodes\")`, `[ $A = b]`",
     examples: ["one-argument.sbatch", "good-slurm.sbatch"],
     find: Find::Container(|pods, container| {
         // KubeRay makes one text of the command and the arguments, for a shell.
@@ -20,11 +21,52 @@ pub(super) const RULE: Rule = Rule {
         let of_words = of_list.or_else(|| of_launcher(container));
         let of_launch = |it: &Launch| of_switches(it).or_else(|| twice(it)).or_else(|| program(it));
         let of_flags = container.launches.iter().find_map(of_launch);
-        let found = [of_words, of_assignment(container), of_flags, array(container), spaced(container)];
+        let of_lines = compressed(container).or_else(|| negative(container));
+        let found =
+            [of_words, of_assignment(container), of_flags, array(container), spaced(container), of_lines];
         let found = found.into_iter().flatten().chain(of_shell(container));
         found.map(|check| check.at(pods.at(&container.at("command")))).collect()
     }),
 };
+
+/// The lines of the scripts that are no remarks.
+fn lines(container: &Container) -> impl Iterator<Item = &str> {
+    container.texts().flat_map(str::lines).filter(|line| !line.trim_start().starts_with('#'))
+}
+
+/// Slurm's list of nodes, parted as if it had a name for each.
+fn compressed(container: &Container) -> Option<Check> {
+    const PARTS: [&str; 7] = ["tr ','", "tr \",\"", "//,/", "-d','", "-d ','", "-d,", "-F','"];
+    const LISTS: [&str; 3] = ["SLURM_NODELIST", "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST"];
+    const READ: [&str; 3] = ["hostnames", "hostlist", "nodeset"];
+    let list = |line: &str| {
+        LISTS
+            .into_iter()
+            .find(|name| line.contains(&format!("${name}")) || line.contains(&format!("${{{name}")))
+    };
+    let is_parted = |line: &str| {
+        PARTS.iter().any(|part| line.contains(part))
+            || line.contains("read ") && ["IFS=,", "IFS=','", "IFS=\",\""].iter().any(|it| line.contains(it))
+    };
+    let is_whole = |line: &&str| is_parted(line) && !READ.iter().any(|it| line.contains(it));
+    let name = lines(container).filter(is_whole).find_map(list)?;
+    let evidence =
+        format!("${name} is short for several names (`node[01-02]`): parted at its commas it gives no hosts");
+    Some(Check::warn(evidence, format!("scontrol show hostnames \"${name}\"")))
+}
+
+/// `${N:=-2}`: a minus that belongs to the value.
+fn negative(container: &Container) -> Option<Check> {
+    let mut found = lines(container).filter_map(|line| {
+        let (before, behind) = line.split_once(":=-")?;
+        let (name, digits) = (before.rsplit_once("${")?.1, behind.split_once('}')?.0);
+        let are_digits = !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit());
+        (are_digits && !name.contains('}')).then(|| format!("${{{name}:=-{digits}}}"))
+    });
+    let written = found.next()?;
+    let evidence = format!("`{written}` makes it negative where it is not set");
+    Some(Check::warn(evidence, written.replace(":=-", ":-")))
+}
 
 /// What a list of arguments makes of them.
 fn of_list(container: &Container) -> Option<Check> {

@@ -84,7 +84,7 @@ fn of_a_node(call: &Call<'_>) -> Option<(u64, String)> {
     let world = launch.number("WORLD_SIZE").map(u64::from).filter(|world| *world > 1);
     let is_told = launch.by_rallypoint || launch.is_told_elsewhere;
     let by = match launch.tool() {
-        Tool::Torchrun if !call.may_be_told() => "no --nproc-per-node".into(),
+        Tool::Torchrun if !call.may_be_told() && !launch.starts_nothing() => "no --nproc-per-node".into(),
         Tool::Program
             if world == call.total() && has("python") && !has("spawn") && !has("multiprocessing") =>
         {

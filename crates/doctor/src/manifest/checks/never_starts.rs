@@ -6,11 +6,12 @@ use crate::manifest::scripts::started;
 
 pub(super) const RULE: Rule = Rule {
     id: "never-starts",
-    sees: "FAIL: an image with an empty part in its name, or `python:3.13` for `ray start`; `memory: 2` or \
-           `512m` in limits; a key that the ConfigMap has not; `claimName: $(NAME)`; `srun ./x.py` without \
-           `#!`. WARN: `python x.py` of a ConfigMap that is mounted elsewhere; a claim that is \
-           `ReadWriteOnce`, of several pods; a group of Ray without `replicas` and autoscaling, or two of \
-           one name; `srun ./x.sh` without mode +x; `virtualenv $SLURM_TMPDIR/env` without `srun`",
+    sees: "FAIL: an image with an empty part in its name, `python:3.13` for `ray start`, or \
+           `pytorch/pytorch:1.9.0` for `torchrun`; `memory: 512m` in limits; a key that the ConfigMap has \
+           not; `claimName: $(NAME)`; `srun ./x.py` without `#!`. WARN: `python x.py` of a ConfigMap that \
+           is mounted elsewhere; a claim that is `ReadWriteOnce`, of several pods; a group of Ray without \
+           `replicas` and autoscaling, or two of one name; `srun ./x.sh` without mode +x; `virtualenv \
+           $SLURM_TMPDIR/env` without `srun`",
     examples: ["never-starts.yaml", "good-claim.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = manifests.pods.iter().filter(|pods| !pods.are_tasks()).flat_map(|pods| {
@@ -130,7 +131,8 @@ fn program(container: &Container) -> Option<Check> {
     const BRING: [&str; 8] = ["install", "apk ", "conda", "curl", "wget", "source ", "PATH", " . "];
     let image = text(&container.value, "/image")?;
     let name = image.trim_start_matches("docker.io/").trim_start_matches("library/");
-    let is_plain = IMAGES.contains(&name.split([':', '@']).next()?);
+    let (base, tag) = name.split_once([':', '@']).unwrap_or((name, ""));
+    let is_plain = IMAGES.contains(&base);
     let is_brought = !list(&container.value, "/volumeMounts").is_empty()
         || container.texts().any(|text| BRING.iter().any(|it| text.contains(it)))
         || container.own.iter().any(|name| name == "PATH")
@@ -138,6 +140,12 @@ fn program(container: &Container) -> Option<Check> {
     let launchers = ["ray", "torchrun", "accelerate", "deepspeed", "mpirun", "vllm"];
     let first = container.commands.iter().find(|command| !Container::is_small(command))?;
     let program = first.words.first()?.literal().filter(|it| launchers.contains(it))?;
+    // torchrun came with PyTorch 1.10.
+    let mut release = tag.split('.').map(str::parse::<u32>);
+    let is_older = base == "pytorch/pytorch"
+        && program == "torchrun"
+        && matches!((release.next(), release.next()), (Some(Ok(1)), Some(Ok(0..10))));
+    let is_plain = is_plain || is_older;
     let evidence = format!("the image `{image}` has no `{program}`: the container cannot start");
     (is_plain && !is_brought).then(|| Check::fail(evidence, "an image with it"))
 }
@@ -231,15 +239,22 @@ fn item(pods: &Pods) -> Option<Check> {
 
 /// Pods on other nodes than the first cannot mount such a volume.
 fn claim(manifests: &Manifests, pods: &Pods) -> Option<Check> {
-    let several = pods.train() && manifests.nodes(pods).or(pods.count).is_some_and(|count| count > 1);
-    let mut claims =
-        list(&pods.spec, "/volumes").iter().filter_map(|it| text(it, "/persistentVolumeClaim/claimName"));
+    fn claims(pods: &Pods) -> impl Iterator<Item = &str> {
+        list(&pods.spec, "/volumes").iter().filter_map(|it| text(it, "/persistentVolumeClaim/claimName"))
+    }
+    // One pod of a job may have it for itself.
+    let mounts = |name: &str| -> u64 {
+        let all = manifests.of_object(pods.object).filter(|own| claims(own).any(|other| other == name));
+        all.filter_map(|own| own.count).sum()
+    };
+    let several = |name: &str| pods.train() && mounts(name) > 1;
+    let mut claims = claims(pods);
     let is_once = |name: &str| {
         let is_it = |it: &&Object| it.name == name && it.shares_namespace(pods.namespace.as_deref());
         let claim = manifests.of_kind("PersistentVolumeClaim").find(is_it);
         claim.is_some_and(|it| it.value["spec"]["accessModes"] == serde_json::json!(["ReadWriteOnce"]))
     };
-    let name = claims.find(|name| is_once(name)).filter(|_| several)?;
+    let name = claims.find(|name| is_once(name) && several(name))?;
     let evidence =
         format!("the claim `{name}` is ReadWriteOnce: pods on other nodes than the first cannot mount it");
     Some(Check::warn(evidence, "accessModes: [ReadWriteMany] and a storage class that has it"))

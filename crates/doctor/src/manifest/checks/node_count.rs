@@ -9,7 +9,8 @@ pub(super) const RULE: Rule = Rule {
     id: "node-count",
     sees: "FAIL: `--nnodes=8` and 4 pods, or no `--nnodes`; in a batch script, torchrun without `srun` \
            (`mpiexec`, …) on several nodes, or `srun` that starts it on one only, or 8 times a node; \
-           Lightning with `--trainer.devices=4` and `--ntasks-per-node=8`. WARN: several pods that train \
+           Lightning with `--trainer.devices=4` and `--ntasks-per-node=8`; `deepspeed --num_nodes=2` without \
+           `--hostfile`. WARN: several pods that train \
            alone, or nodes that nothing uses",
     examples: ["node-count.yaml", "good-job-static.yaml"],
     find: Find::Launch(
@@ -26,6 +27,9 @@ fn find(call: &Call<'_>) -> Option<Check> {
         && call.launch.tool() != Tool::Lightning
         && size.tasks == call.launch.most_nodes().map(u64::from);
     let starts = call.launch.starts();
+    if call.lacks_hosts() {
+        return Some(without_hosts(call)?.at(call.at("command")));
+    }
     if starts == Starts::All && call.launch.tool() == Tool::DeepSpeed {
         // With hosts it reaches them by itself. `trains-alone` knows several of it.
         let called = call.launch.called.as_ref()?;
@@ -46,6 +50,19 @@ fn find(call: &Call<'_>) -> Option<Check> {
     };
     let check = check?;
     Some(check.at(call.at("command")))
+}
+
+/// deepspeed knows other nodes from a file alone.
+fn without_hosts(call: &Call<'_>) -> Option<Check> {
+    let Told { text, by } = call.launch.nodes.as_ref()?;
+    let evidence = format!("{by} is {text}, and no host file names them: deepspeed does not start");
+    let remedy = "--hostfile=FILE with a line `HOST slots=N` for each node, or torchrun";
+    // A machine may have one where it looks by itself.
+    Some(if call.pods.are_by_hand() {
+        Check::warn(format!("{evidence}, unless there is a /job/hostfile"), remedy)
+    } else {
+        Check::fail(evidence, remedy)
+    })
 }
 
 /// Whether a program that is not known stands in front of the launcher: it may start it on all nodes.
@@ -128,11 +145,17 @@ fn idle(call: &Call<'_>) -> Option<Check> {
 
 fn of_number(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, manifests, .. } = call;
-    let (total, name) = (call.total()?, launch.grammar.name);
+    let name = launch.grammar.name;
+    let is_none = |told: &&Told| told.text.literal().is_some_and(|it| it.parse::<i64>().is_ok_and(|n| n < 1));
+    if let Some(Told { text, by }) = launch.nodes.as_ref().filter(is_none) {
+        let evidence = format!("{by} is {text}: {name} does not start");
+        return Some(Check::fail(evidence, "a number from 1 on; `${N:-2}` gives 2, and `${N:=-2}` gives -2"));
+    }
+    let total = call.total()?;
     let (one, several) = if pods.are_tasks() { ("task", "tasks") } else { ("pod", "pods") };
     let are = |number: u64| counted(number, one, several);
     let Some(told) = &launch.nodes else {
-        if total < 2 || call.may_be_told() || !pods.are_several() {
+        if total < 2 || call.may_be_told() || !pods.are_several() || call.launch.starts_nothing() {
             return None;
         }
         let evidence =

@@ -8,7 +8,8 @@ use crate::manifest::pods::dotted;
 pub(super) const RULE: Rule = Rule {
     id: "ray-ports",
     sees: "FAIL: `ray start --head --port=10001`, or `port: \"10001\"` in `rayStartParams`: a port of \
-           another part of Ray; `port` of a worker; `object-store-memory: \"5g\"`; `address: \"\"`",
+           another part of Ray; `ray start` with neither `--head` nor `--address`; `port` of a worker; \
+           `object-store-memory: \"5g\"`; `address: \"\"`",
     examples: ["ray-ports.yaml", "good-ray-block.yaml"],
     find: Find::Files(|manifests| {
         let of_objects = manifests.objects.iter().flat_map(of_object);
@@ -41,7 +42,11 @@ fn of_command(command: &Command) -> Option<Check> {
     // An unknown word may be any flag.
     (starts_ray(&words) && !words.iter().any(|word| word.starts_with('$'))).then_some(())?;
     let has = |flag: &str| words.iter().any(|word| word.split('=').next() == Some(flag));
-    let is_head = has("--head") || !has("--address");
+    if !has("--head") && !has("--address") {
+        let evidence = "`ray start` has neither `--head` nor `--address`: it refuses to start";
+        return Some(Check::fail(evidence, "--head on one node, and --address=HOST:6379 on the others"));
+    }
+    let is_head = has("--head");
     refused(|name| Some(flag(&command.words, &[name])?.text.to_string()), is_head)
 }
 

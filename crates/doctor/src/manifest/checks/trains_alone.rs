@@ -52,14 +52,12 @@ fn of_deepspeed(call: &Call<'_>) -> Option<Check> {
         || launch.most_nodes().is_some_and(|nodes| nodes > 1)
         || matches!(pods.maker, Maker::PyTorchJob | Maker::HyperPod);
     // For the others the operator sets PET_*, which `find` knows.
-    // The launcher looks for a host file at /job/hostfile by itself.
-    let has_host_file = list(&call.container.value, "/volumeMounts").iter().any(|mount| {
-        mount.get("mountPath").and_then(Value::as_str).is_some_and(|path| path.starts_with("/job"))
-    });
     let by_task = pods.step.size.tasks.filter(|_| pods.step.by.is_some());
     let started = if pods.are_tasks() { by_task } else { call.total().filter(|_| is_meant) }?;
     let is_told = pods.maker == Maker::TrainJob
-        || has_host_file
+        || call.has_usual_hosts()
+        // `node-count` knows that it does not start.
+        || call.lacks_hosts()
         || pods.has(When::Elastic)
         || launch.starts() == Starts::Node
         || launch.node_rank.is_some() && launch.has_hosts()

@@ -406,8 +406,8 @@ pub(crate) const PLATFORMS: &[Platform] = &[
         hints: &[
             (
                 Value::NodeRank,
-                "Grid Engine starts the script on the first host only: give RALLYPOINT_NODE_RANK=N to what it \
-                 starts on the host of line N + 1 of $PE_HOSTFILE",
+                "Grid Engine starts the script on the first host only: give RALLYPOINT_NODE_RANK=N to what \
+                 it starts on the host of line N + 1 of $PE_HOSTFILE",
             ),
             (
                 Value::Endpoint,
@@ -426,12 +426,13 @@ pub(crate) const PLATFORMS: &[Platform] = &[
         hints: &[
             (
                 Value::NodeRank,
-                "OAR starts the script on the first node only: give RALLYPOINT_NODE_RANK=N to what it starts on \
-                 the node of line N + 1 of `sort -u $OAR_NODEFILE`",
+                "OAR starts the script on the first node only: give RALLYPOINT_NODE_RANK=N to what it \
+                 starts on the node of line N + 1 of `sort -u $OAR_NODEFILE`",
             ),
             (
                 Value::Nodes,
-                "OAR names the nodes in a file: set RALLYPOINT_NODES=\"$(sort -u \"$OAR_NODEFILE\" | wc -l)\"",
+                "OAR names the nodes in a file: set RALLYPOINT_NODES=\"$(sort -u \"$OAR_NODEFILE\" | wc \
+                 -l)\"",
             ),
             (
                 Value::Endpoint,
