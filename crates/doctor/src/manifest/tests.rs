@@ -295,8 +295,8 @@ fn a_script_that_nobody_may_execute_is_started_by_a_shell_alone() {
 fn two_nodes_of_one_job_choose_one_transport() {
     let script = |rank: u8, disable: u8| {
         format!(
-            "docker run --net host --env NCCL_IB_DISABLE={disable} sglang python -m sglang.launch_server --nnodes 2 \
-             --node-rank {rank} --dist-init-addr 10.0.0.1:50000\n"
+            "docker run --net host --env NCCL_IB_DISABLE={disable} sglang python -m sglang.launch_server \
+             --nnodes 2 --node-rank {rank} --dist-init-addr 10.0.0.1:50000\n"
         )
     };
     let ids = |beside: String| {

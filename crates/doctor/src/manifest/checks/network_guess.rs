@@ -6,7 +6,8 @@ use crate::pod::interface::{ONLY_NCCL, VARIABLES, is_only_for_nccl, misspelled, 
 pub(super) const RULE: Rule = Rule {
     id: "network-guess",
     sees: "WARN: `NCCL_IB_DISABLE=1` beside an RDMA device; hostNetwork without `GLOO_SOCKET_IFNAME`; \
-           `NCCL_IP_VERSION`; `docker run` of a launcher without `--network`. FAIL: `GLOO_SOCKET_IFNAME=^lo`, `NCCL_SOCKET_IFNAME=lo` in several pods",
+           `NCCL_IP_VERSION`; `docker run` of a launcher without `--network`. FAIL: \
+           `GLOO_SOCKET_IFNAME=^lo`, `NCCL_SOCKET_IFNAME=lo` in several pods",
     examples: ["network-guess.yaml", "good-job-static.yaml"],
     find: Find::Container(find),
 };

@@ -101,7 +101,7 @@ function sentenceOf(run, detail) {
       if (nodesGone) return `Running, but ${nodesGone}`;
       if (ranksMissing > 0) return `Waiting for ${ranksMissing} of ${count(ranks.expected, "rank")}`;
       if (run.kind === "env" && ranks?.gone > 0 && !ranks.joined && !ranks.away && !ranks.connected) return "All its connections have closed";
-      if (ranks?.gone > 0) return `Running; ${count(ranks.gone, "rank")} ${ranks.gone === 1 ? "is" : "are"} gone`;
+      if (ranks?.gone > 0) return `Running; ${count(ranks.gone, "rank")} disconnected`;
       if (run.kind !== "env") return areUnheard(run, detail) ? `Complete: ${count(nodes.joined, "node")}; whether they are there is not known` : `Running: ${count(nodes.joined, "node")}`;
       if (!ranks || ranks.have_met) return `Running: ${count(ranks?.joined || 0, "rank")}`;
       return `${ranks.joined + ranks.away > 0 ? `All ${count(ranks.joined + ranks.away, "rank")} have published their addresses` : "The first has published where all meet"}; whether they have met is not visible here`;
@@ -193,7 +193,7 @@ function tellNode(cell) {
 function rankCells(run) {
   const grid = run.rank_grid;
   const known = new Map(grid.ranks.map((rank) => [rank.rank, rank]));
-  const state = { ".": isOver(run) ? "free" : "missing", j: "joined", a: "away", x: isOver(run) ? "joined" : "gone" };
+  const state = { ".": isOver(run) ? "free" : "missing", j: "joined", a: "away", x: isOver(run) ? "joined" : "disconnected" };
   const cells = Array.from(grid.states.slice(0, MAX_CELLS), (c, rank) => ({ state: state[c] || "redundant", rank: known.get(rank) }));
   for (let left = Math.min(grid.world_size ?? 0, MAX_CELLS) - cells.length; left > 0; left -= 1) cells.push({ state: state["."] });
   return cells;
@@ -204,7 +204,7 @@ function tellRank(cell, i) {
   const state = cell.state === "joined" ? "has published its address" : cell.state === "missing" ? "has not published its address" : STATES[cell.state];
   if (!rank) return [`rank ${i}`, state];
   return [`rank ${i}`, state, plain(rank.host ?? ""), plain(rank.peer ?? ""), rank.pid === null ? "" : `pid ${rank.pid}`,
-    `at ${clock(rank.joined_at)}`, rank.gone_at === null ? "" : `gone since ${clock(rank.gone_at)}`].filter(Boolean);
+    `at ${clock(rank.joined_at)}`, rank.gone_at === null ? "" : `disconnected since ${clock(rank.gone_at)}`].filter(Boolean);
 }
 
 const nodeGrid = new Grid("nodes", tellNode), rankGrid = new Grid("ranks", tellRank);
