@@ -30,11 +30,6 @@ impl Insight {
                 self.told.tell(Change::TimelineEvent(moment.shown(&name, self.told.epoch)));
             }
             for finding in findings {
-                // A node that is refused may come again and again.
-                let code = finding.reason.code;
-                if code == Code::JoinRefused && self.told.shows(&key, code, &finding.about) {
-                    continue;
-                }
                 self.jobs.totals.count(finding.reason.tally);
                 self.fact(Held { store: key.port(), run: Some(key.clone()), finding }, now);
             }
@@ -116,12 +111,8 @@ impl Insight {
                 run.met_at() == Some(port) && !run.state.is_over() && run.state != RunState::Running
             };
             let is_waited_for = self.jobs.runs.values().any(gathers);
-            let store = self.jobs.store(port);
-            // Programs may do so again and again.
-            if let Some((since, passed)) = store.take_passed(now)
-                && !is_waited_for
-                && store.may_say(&(None, Box::default()), now)
-            {
+            let passed = self.jobs.store(port).take_passed(now);
+            if let Some((since, passed)) = passed.filter(|_| !is_waited_for) {
                 let finding = losses::passed(port, &passed, since);
                 self.fact(Held { store: Some(port), run: None, finding }, now);
             }

@@ -206,7 +206,7 @@ impl Reason {
 
     /// Whether it is a wait: reported only when it has lasted, and again with growing pauses.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.hold != Hold::AtOnce
+        !matches!(self.hold, Hold::AtOnce | Hold::Again)
     }
 
     /// The sentence, about `subject` (`train-llm round 0`).

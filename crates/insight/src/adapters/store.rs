@@ -227,9 +227,7 @@ impl Fold<'_> {
             self.see_signs_of(run);
         }
         let twin = self.jobs.runs.get(run).and_then(|run| run.twin_of(conn));
-        if let Some((twin, node)) = twin
-            && self.jobs.store(self.port).may_say(&(Some(run.clone()), key.into()), self.at)
-        {
+        if let Some((twin, node)) = twin {
             self.clash(Some(run.clone()), Claim::NodeId(node), [twin, conn], key);
         }
     }

@@ -301,8 +301,6 @@ pub(crate) struct StoreWatch {
     /// When those, and agents of which no heartbeat comes, asked for something last.
     pub(crate) heard: HashMap<ConnId, Timestamp>,
     pub(crate) given_up: BTreeMap<Awaited, GivenUp>,
-    /// Until when this is not said again, and how long that pause is.
-    quiet: BTreeMap<Awaited, (Timestamp, Duration)>,
     pub(crate) clashes: Vec<Clash>,
     /// The last of them.
     pub(crate) passed: VecDeque<Passed>,
@@ -427,34 +425,13 @@ impl StoreWatch {
         (for_seconds.0 >= Self::QUIET).then_some((for_seconds, wait))
     }
 
-    /// Whether something that comes again and again is to be said now: with growing pauses.
-    pub(crate) fn may_say(&mut self, key: &Awaited, now: Timestamp) -> bool {
-        const FIRST: Duration = Duration::from_secs(30);
-        const LONGEST: Duration = Duration::from_mins(10);
-        const MOST: usize = 256;
-        if self.quiet.len() >= MOST {
-            self.quiet.retain(|_, (until, _)| now < *until);
-        }
-        let (until, pause) = self.quiet.get(key).copied().unwrap_or_default();
-        if now < until {
-            return false;
-        }
-        // After twice the pause it is something new.
-        let lasts = now.since(until) < pause;
-        let pause = if lasts { pause.saturating_mul(2).min(LONGEST) } else { FIRST };
-        if self.quiet.len() < MOST {
-            self.quiet.insert(key.clone(), (now + pause, pause));
-        }
-        true
-    }
-
     /// Clashes of writers, when all of them should be known.
     pub(crate) fn take_clashes(&mut self, now: Timestamp) -> Vec<Clash> {
         let is_due = self.clashes.first().is_some_and(|clash| now.since(clash.at) >= SETTLE);
         if is_due { std::mem::take(&mut self.clashes) } else { Vec::new() }
     }
 
-    /// On which keys clients have given up, when it is known whether they try again, and it is to be said.
+    /// On which keys clients have given up, when it is known whether they try again.
     pub(crate) fn take_given_up(&mut self, now: Timestamp) -> Vec<(Awaited, GivenUp)> {
         /// Waits are told each second, when they have lasted for one.
         const RETRIED: Duration = Duration::from_secs(3);
@@ -490,7 +467,7 @@ impl StoreWatch {
         for (_, it) in settled.iter_mut().filter(|(_, it)| it.is_of_program) {
             it.who.retain(|(conn, _)| has_gone(conn));
         }
-        settled.retain(|(key, it)| !it.who.is_empty() && self.may_say(key, now));
+        settled.retain(|(_, it)| !it.who.is_empty());
         settled
     }
 

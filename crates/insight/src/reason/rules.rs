@@ -23,6 +23,8 @@ pub struct Rule {
 pub(crate) enum Hold {
     /// It has happened: told once.
     AtOnce,
+    /// As [`Hold::AtOnce`]; it may happen again and again, and is told with growing pauses then.
+    Again,
     /// Told after `--explain-after`, and again with growing pauses.
     Lasting,
     /// As [`Hold::Lasting`], after 5 s at the latest: it is no guess.
@@ -35,7 +37,7 @@ impl Hold {
     pub(crate) fn lasts(self, explain_after: Duration) -> Duration {
         const SOON: Duration = Duration::from_secs(5);
         match self {
-            Self::AtOnce | Self::Lasted => Duration::ZERO,
+            Self::AtOnce | Self::Again | Self::Lasted => Duration::ZERO,
             Self::Lasting => explain_after,
             Self::Soon => explain_after.min(SOON),
         }
@@ -121,7 +123,7 @@ rules! {
         "spares get the places of nodes that leave (c10d notices that 15 s after the last heartbeat); if \
          these are to join, raise the maximum (--nnodes, or what rallypoint ctl expect has set); if they are \
          of another job, that needs another --rdzv-id (--run-id)";
-    GaveUp "gave_up" Error AtOnce
+    GaveUp "gave_up" Error Again
         "most programs end after that; look at the process that should have written the key, and at the \
          processes that were not there. For longer waits set --rdzv-conf read_timeout (agents) or \
          init_process_group's timeout (workers)";
@@ -140,7 +142,7 @@ rules! {
         "start every node with the same --rdzv-backend; a second job needs another --rdzv-id";
     TorchVersionsDiffer "torch_versions_differ" Warning AtOnce
         "use one image on every node; different releases of PyTorch may not understand each other";
-    JoinRefused "join_refused" Warning AtOnce
+    JoinRefused "join_refused" Warning Again
         "start that node with what the others have, and with an id and a rank of its own; if it is \
          of another job, it needs another --rdzv-id (--run-id)";
     RunClosed "run_closed" Warning AtOnce

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::epoch::Epoch;
 use crate::facts::{Held, RunKey};
-use crate::reason::{Code, Evidence, Finding, Reason};
+use crate::reason::{Code, Evidence, Finding, Hold, Reason};
 use rallypoint_api::{self as api, Explanation, LinkCounts, RunGone, RunSummary, Severity, TimelineEvent};
 use rallypoint_protocol::ids::Timestamp;
 
@@ -118,6 +118,8 @@ pub(crate) struct Told {
 impl Told {
     const MOST: usize = 4096;
     const FACT_SHOWN: Duration = Duration::from_mins(10);
+    /// The first pause of what happens again and again.
+    const AGAIN: Duration = Duration::from_secs(30);
     /// A wait is said again after this long at the latest.
     const LONGEST_PAUSE: Duration = Duration::from_mins(10);
     /// Changes kept until they are taken.
@@ -133,30 +135,41 @@ impl Told {
         }
     }
 
-    /// Something that has happened.
+    /// Something that has happened. What comes again and again is said with growing pauses.
     pub(crate) fn fact(&mut self, held: Held, subject: Subject, now: Timestamp) -> Option<Utterance> {
         let topic = Topic::of(&held);
-        let entry = self.entry(&topic, subject, held.finding, now, Some(now + Self::FACT_SHOWN))?;
+        let before = self.entries.get(&topic).filter(|_| held.finding.reason.hold == Hold::Again);
+        if before.is_some_and(|before| now < before.next) {
+            return None;
+        }
+        let longer = before.map(|before| before.pause.saturating_mul(2).min(Self::LONGEST_PAUSE));
+        let mut entry = self.entry(&topic, subject, held.finding, now)?;
+        // A node that is refused may come again for long.
+        let is_refused = entry.reason.code == Code::JoinRefused;
+        entry.pause = longer.unwrap_or(if is_refused { Self::FACT_SHOWN } else { Self::AGAIN });
+        entry.next = now + entry.pause;
+        // After twice the pause it is something new.
+        let shown = Self::FACT_SHOWN.max(entry.pause.saturating_mul(2));
+        (entry.said, entry.until) = (true, Some(now + shown));
         let said = utter(&topic, &entry, true, self.epoch);
         self.entries.insert(topic, entry);
         Some(said)
     }
 
-    /// A new entry, if there is room for it. What has happened is shown `until` then, and said at once.
+    /// A new entry, if there is room for it, to be said then.
     fn entry(
         &mut self,
         topic: &Topic,
         subject: Subject,
         Finding { reason, since, evidence, .. }: Finding,
         next: Timestamp,
-        until: Option<Timestamp>,
     ) -> Option<Entry> {
         if self.entries.len() >= Self::MOST && !self.entries.contains_key(topic) {
             return None;
         }
         let id = self.next_id;
         self.next_id = id.saturating_add(1);
-        let (said, fresh, more_ended) = (until.is_some(), true, MORE_ENDED);
+        let (said, fresh, more_ended, until) = (false, true, MORE_ENDED, None);
         let pause = self.explain_after.max(Duration::from_secs(1));
         Some(Entry { id, reason, evidence, subject, since, next, pause, more_ended, said, fresh, until })
     }
@@ -177,7 +190,7 @@ impl Told {
             return;
         }
         let next = *since + reason.hold.lasts(self.explain_after);
-        if let Some(entry) = self.entry(&topic, subject, finding, next, None) {
+        if let Some(entry) = self.entry(&topic, subject, finding, next) {
             self.entries.insert(topic, entry);
         }
     }
@@ -258,12 +271,6 @@ impl Told {
             }
         }
         counts
-    }
-
-    /// Whether just this is shown of a run.
-    pub(crate) fn shows(&self, run: &RunKey, code: Code, about: &str) -> bool {
-        let (store, run, about) = (run.port(), Some(run.clone()), about.to_owned());
-        self.entries.contains_key(&Topic { store, run, code, about })
     }
 
     /// What was said about one run is now about another.

@@ -148,7 +148,7 @@ fn duplicates(
     let is_of_group = matches!(&first.claim, Claim::Member(member) if !member.contains("://"));
     let reason = match () {
         () if is_of_group => reason.look_at(SAME_GROUPS),
-        () if matches!(first.claim, Claim::NodeId(_)) => reason.look_at(
+        () if matches!(first.claim, Claim::NodeId(_)) => reason.hold(Hold::Again).look_at(
             "torchrun makes that id of host name and process id, and takes both for one node: give each host \
              (container) a name of its own, or each agent its --local-addr, and restart them",
         ),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::facts::{Dying, Links, Lost, Meeting, Passed, TrackedNode, TrackedRun, with_pid};
-use crate::reason::{Code, Evidence, Finding, Names, Place, Presence, Reason, Sighting, are, if_some};
+use crate::reason::{Code, Evidence, Finding, Hold, Names, Place, Presence, Reason, Sighting, are, if_some};
 use crate::totals::Tally;
 use rallypoint_api::{RunState, Seen, Severity};
 use rallypoint_protocol::addresses::MOST_RANKS;
@@ -308,6 +308,7 @@ pub(crate) fn passed(port: u16, passed: &[Passed], since: Timestamp) -> Finding 
             "{processes} connected to the store on port {port}, counted {themselves} there, and closed \
              without publishing an address"
         ))
+        .hold(Hold::Again)
         .misses(Place::Process, &processes, Sighting::at(Presence::Closed, since));
     let closed = passed.iter().map(|passed| passed.closed.clone());
     Finding::new(reason, port.to_string(), since).seen(closed)

@@ -11,7 +11,7 @@ use rallypoint_protocol::ids::RunId;
 /// The heading of a rule on the page.
 fn heading(Rule { code, severity, hold, .. }: &Rule) -> String {
     let when = match hold {
-        Hold::AtOnce | Hold::Lasted => "",
+        Hold::AtOnce | Hold::Again | Hold::Lasted => "",
         Hold::Lasting => ", after `--explain-after`",
         Hold::Soon => ", after `--explain-after`, or 5 s if that is less",
     };
