@@ -90,7 +90,7 @@ impl Fold<'_> {
         let shown = self.at;
         let waiting = |view: WaitView| {
             let since = Timestamp(shown.0.saturating_sub(view.waited));
-            Waiting { since, view, shown, is_over: false }
+            Waiting { since, view, shown }
         };
         let (asked, told): (Vec<_>, Vec<_>) =
             waits.into_iter().map(waiting).partition(|wait| wait.view.polled.is_some());
@@ -176,7 +176,8 @@ impl Fold<'_> {
             | None => {}
             Some(pattern) => {
                 if pattern == KeyPattern::AttemptLeftover(Leftover::BarrierDone) {
-                    self.jobs.store(self.port).is_written(key);
+                    let waits = &mut self.jobs.store(self.port).waits;
+                    waits.retain(|_, wait| !wait.view.missing.iter().any(|missing| **missing == *key));
                 }
                 self.enter_worker(conn);
                 self.went_on(conn);
@@ -241,9 +242,6 @@ impl Fold<'_> {
         value: &[u8],
     ) {
         let (at, plan) = (self.at, self.jobs.plan(key));
-        if matches!(part, RendezvousPart::RoleInfo(_) | RendezvousPart::AssignedRanks(_)) {
-            self.jobs.store(self.port).has_counted(conn);
-        }
         let told_by = self.client(conn).map(|client| (conn, client.peer, client.pid));
         let again = self.jobs.grow(key, |run, room| {
             match (part, told_by) {
@@ -267,7 +265,6 @@ impl Fold<'_> {
 
     fn wrote_address(&mut self, conn: ConnId, written: &[u8], address: &Address<'_>, value: &[u8]) {
         let at = self.at;
-        self.jobs.store(self.port).has_counted(conn);
         let Some(key) = self.enter_worker(conn) else { return };
         if address.kind == AddressKind::RpcWorker
             && let Some(run) = self.jobs.runs.get_mut(&key)
@@ -382,9 +379,6 @@ impl Fold<'_> {
         if let Some(run) = run.as_ref().and_then(|run| self.jobs.runs.get_mut(run)).filter(|_| is_for_one) {
             run.gave_up(conn, self.at);
         }
-        if let Some(wait) = self.jobs.store(self.port).waits.get_mut(&conn) {
-            wait.is_over = true;
-        }
         let topic = (run, key);
         if self.jobs.store(self.port).given_up.len() >= MOST {
             return;
@@ -412,7 +406,9 @@ impl Fold<'_> {
                 given_up.who.push((conn, gave_up));
             }
         }
-        self.jobs.store(self.port).given_up.insert(topic, given_up);
+        let store = self.jobs.store(self.port);
+        store.waits.remove(&conn);
+        store.given_up.insert(topic, given_up);
     }
 
     /// A process was seen to do this with a key now.
@@ -424,8 +420,8 @@ impl Fold<'_> {
 
     fn gone(&mut self, conn: ConnId, used_own_keys: bool) {
         let watch = self.jobs.store(self.port);
-        let waited = watch.waits.remove(&conn).filter(|wait| !wait.is_over);
-        let key = waited.and_then(|wait| Some(ShownKey(wait.view.missing.first()?).to_string()));
+        let key =
+            watch.waits.remove(&conn).and_then(|wait| Some(ShownKey(wait.view.missing.first()?).to_string()));
         let its = watch.publishers.values_mut().filter(|it| it.conn == conn);
         its.for_each(|it| it.gone = Some(self.at));
         // Where another had just written its key, it was about to go.

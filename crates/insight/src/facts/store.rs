@@ -112,8 +112,6 @@ pub(crate) struct Waiting {
     /// As the store showed it last, and when.
     pub(crate) view: WaitView,
     pub(crate) shown: Timestamp,
-    /// Its client has given up on it, or what it waited for is there.
-    pub(crate) is_over: bool,
 }
 
 impl Waiting {
@@ -129,7 +127,7 @@ impl Waiting {
     /// Whether its client waits again at once when its time is out: torch does so at the barrier of
     /// `init_process_group`, every 10 s.
     fn goes_on(&self) -> bool {
-        let key = self.view.missing.first().filter(|_| !self.is_over).and_then(|key| classify(key));
+        let key = self.view.missing.first().and_then(|key| classify(key));
         matches!(key, Some(KeyPattern::AttemptLeftover(Leftover::BarrierDone)))
     }
 }
@@ -392,19 +390,6 @@ impl StoreWatch {
             !asked && !self.waits.contains_key(conn)
         });
         before
-    }
-
-    /// The waits for `key` are over.
-    pub(crate) fn is_written(&mut self, key: &[u8]) {
-        let is_for_it = |wait: &&mut Waiting| wait.view.missing.iter().any(|missing| **missing == *key);
-        self.waits.values_mut().filter(is_for_it).for_each(|wait| wait.is_over = true);
-    }
-
-    /// A client that read how many have come goes on: it has counted all that it waited for.
-    pub(crate) fn has_counted(&mut self, conn: ConnId) {
-        if self.waits.get(&conn).is_some_and(|wait| wait.view.counted.is_some()) {
-            self.waits.remove(&conn);
-        }
     }
 
     /// The waits of those that block, and of those that ask again and again.
