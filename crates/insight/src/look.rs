@@ -107,12 +107,7 @@ impl Insight {
             for held in contradictions::clashes(&self.jobs, port, clashes) {
                 self.fact(held, now);
             }
-            let gathers = |run: &TrackedRun| {
-                run.met_at() == Some(port) && !run.state.is_over() && run.state != RunState::Running
-            };
-            let is_waited_for = self.jobs.runs.values().any(gathers);
-            let passed = self.jobs.store(port).take_passed(now);
-            if let Some((since, passed)) = passed.filter(|_| !is_waited_for) {
+            if let Some((since, passed)) = self.jobs.store(port).take_passed(now) {
                 let finding = losses::passed(port, &passed, since);
                 self.fact(Held { store: Some(port), run: None, finding }, now);
             }

@@ -87,9 +87,9 @@ fn of_store(jobs: &Jobs, port: u16, now: Timestamp, held: &mut Vec<Held>) -> Vec
         }
     }
     let live = |run: &&TrackedRun| run.store() == Some(port) && !run.state.is_over();
-    held.extend(jobs.runs.values().filter(live).flat_map(|run| {
-        let found = graph.without_heartbeat(run).into_iter();
-        found.map(|finding| Held { store: Some(port), run: Some(run.key.clone()), finding })
+    held.extend(jobs.runs.values().filter(live).filter_map(|run| {
+        let finding = graph.without_heartbeat(run)?;
+        Some(Held { store: Some(port), run: Some(run.key.clone()), finding })
     }));
     held.extend(contradictions::two_jobs(jobs, port, now));
     graph.idle_connections()

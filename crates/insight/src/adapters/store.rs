@@ -318,14 +318,6 @@ impl Fold<'_> {
                 if let Some(first) = first {
                     self.clash(Some(key), Claim::Rank(rank), [first, conn], written);
                 }
-                // It may have had this rank on another connection.
-                let of_process =
-                    |other: &&mut Client| other.pid.is_some() && other.origin() == (peer.ip(), pid);
-                let store = self.jobs.store(self.port);
-                if !store.moved.is_empty() {
-                    let before = store.clients.values_mut().filter(|other| other.rank == Some(rank));
-                    before.filter(of_process).for_each(|other| other.rank = None);
-                }
                 if let Some(client) = self.client(conn) {
                     (client.rank, client.published) = (Some(address.member), None);
                     client.host = host;

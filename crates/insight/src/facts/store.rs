@@ -156,10 +156,8 @@ pub(crate) struct GivenUp {
     pub(crate) again: bool,
     /// It is a key of the program, which may not need it.
     pub(crate) is_of_program: bool,
-    /// The process that must write it.
+    /// The process that must write it, and what is known of that.
     pub(crate) writer: Option<String>,
-    /// It is there, and what it had written was dropped.
-    pub(crate) is_dropped: bool,
     /// The ranks that have not come, if that is one of them.
     pub(crate) missing: Names,
     /// Where the key does not tell which process writes it: those of the run that wait elsewhere or nowhere…
@@ -182,20 +180,12 @@ pub(crate) struct Passed {
     pub(crate) conn: ConnId,
     /// Its connection closed.
     pub(crate) closed: Evidence,
-    lasted: Duration,
     /// Its address and process id, unless another process with them is there.
     pub(crate) process: Option<(IpAddr, u32)>,
     /// It did no more than to count itself.
     pub(crate) only_counted_itself: bool,
     /// It was said, or does not have to be.
     pub(crate) is_told: bool,
-}
-
-impl Passed {
-    /// With the time that it was there.
-    pub(crate) fn told(&self) -> String {
-        format!("{} (after {})", self.closed.who, Elapsed(self.lasted))
-    }
 }
 
 /// How many connections of an address and process id have counted themselves, and their ranks.
@@ -491,11 +481,10 @@ impl StoreWatch {
         }
         let of = if is_alone { "" } else { "a connection of " };
         let only_counted_itself = client.has_counted_itself && !client.uses_group && !used_own_keys;
-        let (who, peer, pid) = (format!("{of}{}", client.label()), Some(client.peer), client.pid);
+        let who = format!("{of}{}", client.label());
         self.passed.push_back(Passed {
             conn,
-            closed: Evidence { seen: Seen::Closed, who, peer, pid, key: None, at: now },
-            lasted: now.since(client.since),
+            closed: Evidence { who, ..client.evidence(Seen::Closed, now) },
             process: Some(process).filter(|_| is_alone),
             only_counted_itself,
             is_told: !only_counted_itself || client.role != Role::Unknown,

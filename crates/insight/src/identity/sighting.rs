@@ -279,10 +279,10 @@ impl Graph<'_> {
         if meeting.replaced.is_empty() { seen } else { seen.but(But::MetBefore) }
     }
 
-    /// All ranks of which nobody is there, but for the one that others wait for: those that have ended, and
-    /// those that have not come.
-    pub(crate) fn absent(&self, run: &TrackedRun, meeting: &Meeting, asked: u32) -> (Names, Names) {
-        let others = run.world.absent(meeting).filter(|rank| *rank != asked);
+    /// All ranks of which nobody is there, but for one that others wait for: those that have ended, and those
+    /// that have not come.
+    pub(crate) fn absent(&self, run: &TrackedRun, meeting: &Meeting, asked: Option<u32>) -> (Names, Names) {
+        let others = run.world.absent(meeting).filter(|rank| Some(*rank) != asked);
         let others = others.map(|rank| {
             let before = run.world.holder(meeting, rank);
             (rank, before.and_then(RankInfo::gone_as))
@@ -345,18 +345,20 @@ impl Graph<'_> {
 
     /// Processes that ended without telling their rank while this run came together, or just before.
     pub(crate) fn ended_near(&self, run: &TrackedRun, which: impl Fn(&Passed) -> bool) -> Names {
-        let near = self.passed_since(run.round.started.unwrap_or(run.first_seen));
-        Names::of(near.filter(|passed| which(passed)).map(Passed::told))
+        self.passed_since(run.round.started.unwrap_or(run.first_seen), which)
     }
 
     /// Processes that ended without telling who they are since then, or just before.
-    pub(crate) fn passed_since(&self, began: Timestamp) -> impl Iterator<Item = &Passed> {
+    pub(crate) fn passed_since(&self, began: Timestamp, which: impl Fn(&Passed) -> bool) -> Names {
         const BEFORE: Duration = Duration::from_mins(1);
         let is_back = |process| self.counted().contains_key(&process);
-        let meetings = move || self.runs.values().flat_map(|run| &run.world.meetings);
-        let is_rank = move |it| meetings().flat_map(Meeting::known).any(|rank| rank.process() == Some(it));
-        let near = self.store.passed.iter().filter(move |passed| passed.closed.at + BEFORE >= began);
-        near.filter(move |passed| !passed.process.is_some_and(|it| is_back(it) || is_rank(it)))
+        let meetings = || self.runs.values().flat_map(|run| &run.world.meetings);
+        let is_rank = |it| meetings().flat_map(Meeting::known).any(|rank| rank.process() == Some(it));
+        let near = self.store.passed.iter().filter(|passed| passed.closed.at + BEFORE >= began);
+        let ended = near.filter(|passed| !passed.process.is_some_and(|it| is_back(it) || is_rank(it)));
+        Names::of(ended.filter(|passed| which(passed)).map(|Passed { closed, .. }| {
+            format!("{} ({})", closed.who, Sighting::at(Presence::Closed, closed.at).says(self.now))
+        }))
     }
 }
 

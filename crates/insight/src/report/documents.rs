@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::epoch::rounded;
 use crate::facts::{RunKey, StoreWatch, TrackedRun, missing};
-use crate::identity::processes::Graph;
 use crate::jobs::Jobs;
 use crate::report::log::{Headline, Told};
 use crate::report::summary::{nodes, pods, rank_grid, summary};
@@ -122,7 +121,7 @@ impl Documents<'_> {
         let here = store.waits.values().filter(|wait| !self.jobs.links.is_away(wait.view.peer));
         let of_run = here.filter_map(|wait| {
             let traced = graph.trace(wait.view.conn).filter(|traced| traced.run.as_ref() == Some(key))?;
-            Some(self.show_wait(store.port, &wait.view, self.now.since(wait.since), Some((&graph, traced))))
+            Some(self.show_wait(store.port, &wait.view, self.now.since(wait.since), Some(traced)))
         });
         oldest_first(of_run.take(WAITS_SHOWN).collect())
     }
@@ -130,35 +129,30 @@ impl Documents<'_> {
     /// `GET /api/v1/waits`: the waits as the stores show them at this moment, each with what is known of it.
     pub fn waits(&self, total: usize, waits: Vec<(u16, WaitView)>) -> WaitList {
         let explain = |(port, wait): (u16, WaitView)| {
-            let graph = self.jobs.graph(port, self.now);
-            let traced = graph.as_ref().and_then(|graph| Some((graph, graph.trace(wait.conn)?)));
+            let traced = self.jobs.graph(port, self.now).and_then(|graph| graph.trace(wait.conn));
             self.show_wait(port, &wait, wait.waited, traced)
         };
         WaitList { total, waits: oldest_first(waits.into_iter().map(explain).collect()) }
     }
 
-    fn show_wait(
-        &self,
-        store: u16,
-        wait: &WaitView,
-        waited: Duration,
-        traced: Option<(&Graph<'_>, Traced)>,
-    ) -> Wait {
-        let reason = traced.as_ref().and_then(|(graph, traced)| graph.because(wait.conn, traced));
+    fn show_wait(&self, store: u16, wait: &WaitView, waited: Duration, traced: Option<Traced>) -> Wait {
         let away = if self.jobs.links.is_away(wait.peer) { " (its link is away)" } else { "" };
-        let traced = traced.map(|(_, traced)| traced);
+        let (run, who, writer, reason) = match traced {
+            Some(Traced { run, who, writer, reason }) => (run, Some(who), writer, reason),
+            None => Default::default(),
+        };
         Wait {
             store,
-            run_id: traced.as_ref().and_then(|traced| Some(self.jobs.name(traced.run.as_ref()?))),
+            run_id: run.map(|run| self.jobs.name(&run)),
             peer: Some(wait.peer.to_string()),
             pid: wait.pid,
-            who: traced.as_ref().map(|traced| format!("{}{away}", traced.who)),
+            who: who.map(|who| format!("{who}{away}")),
             op: if wait.barrier_size.is_some() { "barrier" } else { "wait" }.into(),
             waited_seconds: rounded(waited.as_secs_f64()),
             keys: wait.keys,
             missing: wait.missing.iter().map(|key| ShownKey(key).to_string()).collect(),
             world_size: wait.barrier_size,
-            writer: traced.and_then(|traced| traced.writer),
+            writer,
             reason,
         }
     }

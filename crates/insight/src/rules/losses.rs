@@ -299,9 +299,9 @@ pub(crate) fn not_back(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     (!who.is_empty()).then(|| Finding::new(reason, format!("{restarted:?}"), restarted))
 }
 
-/// Processes that only counted themselves and ended, the first of them then, where nobody waits for them.
+/// Processes that only counted themselves and ended, the first of them then.
 pub(crate) fn passed(port: u16, passed: &[Passed], since: Timestamp) -> Finding {
-    let processes = Names::of(passed.iter().map(Passed::told));
+    let processes = Names::of(passed.iter().map(|passed| passed.closed.who.clone()));
     let themselves = if processes.count() == 1 { "itself" } else { "themselves" };
     let reason = Code::RanksEnded
         .says(format!(

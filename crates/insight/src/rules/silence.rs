@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::facts::{RunKey, TrackedNode, TrackedRun};
 use crate::identity::processes::Graph;
-use crate::reason::{Code, Finding, Hold, Names, Place, Presence, Sighting};
+use crate::reason::{Code, Finding, Names, Place, Presence, Sighting};
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{Elapsed, Timestamp};
 use rallypoint_protocol::keys::{ExpectedWriter, Wanted, wanted};
@@ -38,7 +38,7 @@ impl Graph<'_> {
 
     /// Nodes of a c10d run that have missed heartbeats, and those of them that others have taken out of the
     /// round. While an agent waits here it sends none.
-    pub(crate) fn without_heartbeat(&self, run: &TrackedRun) -> Vec<Finding> {
+    pub(crate) fn without_heartbeat(&self, run: &TrackedRun) -> Option<Finding> {
         let late = run.late_after();
         let is_awake = late.is_some_and(|late| self.now.since(self.awake_since) >= late);
         let late = late.unwrap_or_default();
@@ -57,29 +57,16 @@ impl Graph<'_> {
                     && self.links.back_for(client.peer, self.now).is_none_or(|since| since >= late)
             })
         };
-        let silent: Vec<_> = run.late_nodes(self.now).filter(may_be_late).filter(may_send).collect();
         let is_out = |node: &&TrackedNode| node.is_silent() && node.round == run.round.number;
-        let out = || run.lingering().filter(is_out).filter(may_send);
-        let out_since = out().map(|node| node.membership_since).max();
-        let (again, out): (Vec<_>, Vec<_>) =
-            out().partition(|node| node.last_heartbeat > node.membership_since);
-        let silent = silent.into_iter().chain(again).collect();
-        // `is_told`: an earlier explanation says that they were taken out.
-        let told = |silent: Vec<&TrackedNode>, out: &str, is_told: bool| {
-            let heard = silent.iter().map(|node| node.last_heartbeat).max()?;
-            let since = out_since.filter(|_| is_told).unwrap_or(heard);
-            let nodes = Names::of(silent.iter().map(|node| node.label()));
-            let about = nodes.to_string();
-            let silent_for = Elapsed(self.now.since(heard));
-            let reason = Code::NodeSilent
-                .says(format!("{nodes}: connected, last heartbeat {silent_for} ago{out}"))
-                .misses(Place::Node, &nodes, Sighting::at(Presence::Silent, heard))
-                .when(is_told, |reason| reason.hold(Hold::Lasting));
-            let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
-            Some(Finding::new(reason, about, since).seen(heard_of))
-        };
-        let out = told(out, "; others have taken them out of the round", true);
-        let told = [told(silent, "", false), out];
-        told.into_iter().flatten().collect()
+        let silent = run.late_nodes(self.now).filter(may_be_late).chain(run.lingering().filter(is_out));
+        let silent: Vec<_> = silent.filter(may_send).collect();
+        let heard = silent.iter().map(|node| node.last_heartbeat).max()?;
+        let nodes = Names::of(silent.iter().map(|node| node.label()));
+        let (about, silent_for) = (nodes.to_string(), Elapsed(self.now.since(heard)));
+        let reason = Code::NodeSilent
+            .says(format!("{nodes}: connected, last heartbeat {silent_for} ago"))
+            .misses(Place::Node, &nodes, Sighting::at(Presence::Silent, heard));
+        let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
+        Some(Finding::new(reason, about, heard).seen(heard_of))
     }
 }

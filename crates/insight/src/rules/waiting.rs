@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use crate::facts::{Meeting, RunKey, TrackedNode, TrackedRun, Waiting};
 use crate::identity::processes::{Graph, WAITS_SHOWN};
-use crate::reason::{Code, Finding, Names, Place, Presence, Reason, SAME_GROUPS, Waits, clients, if_some};
+use crate::reason::{Code, Finding, Names, Place, Presence, Reason, SAME_GROUPS, Waits, clients};
 use crate::rules::waiting::root::Root;
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
-use rallypoint_protocol::keys::{BARRIER, ExpectedWriter, Wanted, store_barrier, sub_group_of, wanted};
+use rallypoint_protocol::keys::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
 
+/// Processes that may be those which are missing.
+const UNTOLD: &str = "connected and ended without telling who they are";
 /// All waits for ranks of which nothing was seen are one explanation.
 const NEVER_CAME: &str = "ranks that have not come";
 
@@ -32,20 +34,6 @@ const TORCH_2_15: &str = "a known fault of torch 2.15: restart all agents, and s
 const AGAIN: &str = "all ranks have to leave their group (destroy_process_group) and make it again, as often \
                      as each other: look what those do that have not published again, or restart all \
                      together";
-
-/// All that are known have come to a barrier, and it does not end.
-const ALL_ARRIVED: &str = "does the barrier count on more than there are, or was its name used before? torch \
-                           ends it with the arrival that makes its counter the number of all";
-
-/// Waits at a store-based barrier, or in a sub-group.
-pub(crate) fn in_group(what: &str, who: &Names, waited: Elapsed, ended: &Names, others: &Names) -> Reason {
-    Code::Waiting
-        .says(format!("{} {waited} {what}", clients(who)))
-        .look_at(NOT_REACHED)
-        .held(who)
-        .ended(ended)
-        .others(others)
-}
 
 /// Waits of one meeting with one root.
 struct Group {
@@ -74,6 +62,10 @@ impl Graph<'_> {
                 continue;
             }
             let meeting = self.runs.get(&run).map_or(0, |run| self.meeting(conn, run).number);
+            // These are told by their key.
+            if first.what == BARRIER {
+                continue;
+            }
             let root = roots
                 .entry((run.clone(), meeting, first.round, first.writer, first.what))
                 .or_insert_with(|| self.root(conn, self.runs.get(&run)))
@@ -125,7 +117,6 @@ impl Graph<'_> {
             })
             .chain(self.of_unknown_keys())
             .chain(self.groups_that_differ())
-            .chain(self.of_dropped_states())
             .chain(self.of_answered())
             .chain(self.hosts_of_no_run())
             .chain(self.ranks_not_again())
@@ -181,13 +172,11 @@ impl Graph<'_> {
         }
     }
 
-    /// They wait in sub-groups, or at a barrier, for `who`.
+    /// They wait in sub-groups, for `who`.
     fn grouped(&self, run: &TrackedRun, meeting: &Meeting, group: &Group, what: &str, who: &str) -> Reason {
         let Group { waits, since, members, .. } = group;
         let there: Vec<_> = waits.iter().filter_map(|conn| self.store.waits.get(conn)).collect();
         let published = self.published_for(&there);
-        let key = there.first().and_then(|wait| wait.view.missing.first());
-        let barrier = key.filter(|key| wanted(key).what == BARRIER);
         let are_unknown = !run.has_agents() && there.iter().all(|it| self.member(it).is_none());
         let (ended, others) = if are_unknown {
             self.outside(there.iter().copied(), *since, &published, |_| true)
@@ -199,28 +188,24 @@ impl Graph<'_> {
         let all_wait = others.is_empty() && (are_unknown || ended.is_empty());
         let apart = if all_wait { self.apart(&there) } else { None };
         let is_known = apart.is_some() || !published.is_empty();
-        let is_told = is_known && others.is_empty() && ended.is_empty();
-        let look_at = match barrier {
-            Some(_) if others.is_empty() && ended.is_empty() => ALL_ARRIVED,
-            None if is_told => SAME_GROUPS,
-            _ => NOT_REACHED,
-        };
+        let look_at =
+            if is_known && others.is_empty() && ended.is_empty() { SAME_GROUPS } else { NOT_REACHED };
         let members = Names::of_some(members, Clone::clone);
-        let reached = there.iter().find_map(|wait| wait.view.arrived);
-        let reached = if_some(reached, |n| format!(", whose counter is {n}"));
-        let what = match (barrier, apart, members.count()) {
-            (Some(key), ..) => format!("at {}{reached}", store_barrier(key)),
-            (_, Some(apart), _) => format!("for {apart}"),
-            (.., 0) => format!("for {who}"),
-            (.., 1) => format!("for {what} of {members}"),
-            _ => format!("for {members}"),
+        let what = match (apart, members.count()) {
+            (Some(apart), _) => apart,
+            (None, 0) => who.to_owned(),
+            (None, 1) => format!("{what} of {members}"),
+            (None, _) => members.to_string(),
         };
         let waited = Elapsed(self.now.since(*since));
         let who = Names::of_some(waits, |conn| self.waiter(*conn));
-        in_group(&what, &who, waited, &ended, &others)
-            .and("have published there", &published)
-            .when(barrier.is_some(), |reason| reason.and("arrived", &who))
+        Code::Waiting
+            .says(format!("{} {waited} for {what}", clients(&who)))
             .look_at(look_at)
+            .held(&who)
+            .ended(&ended)
+            .others(&others)
+            .and("have published there", &published)
     }
 
     /// The dead among these nodes, and how they have gone.

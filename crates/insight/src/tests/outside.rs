@@ -88,7 +88,7 @@ says rank 2 on host2 (connected, waits for `/other`)
 = who waits for the id of a rank that is at a barrier has not arrived there
 rank 0..3 of 3; met 0..3 3; wait 0 pg/store_based_barrier_key:1:last_worker; wait 1,2 pg/cuda//0; pass 6
 says waiting for rank 0 on host0: connected, waits for | 2 processes wait
-says rank 0 on host0 has waited | arrived: rank 0 on host0
+says rank 0 on host0 has waited 6 s at the barrier `1`
 nowhere and rank 2 on host2 have
 = a rank whose other connection closed last is named once
 rank 0..3 of 3; met 0..3 3; as 12 2; add 12 x; wait 0 /go; pass 1; leave 2; pass 1; leave 12; pass 6

@@ -1,6 +1,6 @@
 //! Waits for what one process is to write.
 
-use super::{AGAIN, Group};
+use super::{AGAIN, Group, UNTOLD};
 use crate::facts::{Meeting, TrackedNode, TrackedRun};
 use crate::identity::processes::Graph;
 use crate::reason::{But, Code, ENDED, Names, OTHER_PORT, Place, Presence, Reason, Sighting, if_some};
@@ -8,14 +8,9 @@ use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{ConnId, Elapsed, counted};
 use rallypoint_protocol::keys::{ExpectedWriter, Wanted};
 
-const UNTOLD: &str = "connected and ended without telling who they are";
 /// All others have found this server.
 const OWN_STORE: &str = "look at rank 0: has it started, does it reach this server, or does it host a store \
                          of its own, as it does without TORCHELASTIC_USE_AGENT_STORE=True?";
-/// Some have come again, and others have not.
-const TOGETHER: &str = "look why the first of them ended; what has come again cannot meet those that go on: \
-                        restart all agents, or all ranks, of the job together";
-
 /// c10d: nodes wait for a round that is not theirs any more.
 const TAKEN_OUT: &str = "others have taken out who waits, and hand it nothing any more: look why its \
                          heartbeats came late for them (a frozen host, clocks that differ), and restart all \
@@ -39,7 +34,7 @@ impl Graph<'_> {
             ExpectedWriter::Rank(_) if seen.but == Some(But::MetBefore) && meeting.replaced.is_empty() => {
                 Default::default()
             }
-            ExpectedWriter::Rank(rank) => self.absent(run, meeting, rank),
+            ExpectedWriter::Rank(rank) => self.absent(run, meeting, Some(rank)),
             // A complete round counts all of them, also those that have not told their roles.
             ExpectedWriter::Node(rank) if run.kind == RunKind::C10d => {
                 let is_without = |other: u32| other != rank && !run.round.roles.contains(&other);
@@ -80,7 +75,7 @@ impl Graph<'_> {
         let is_taken_out = |conn: &ConnId| run.node_of(*conn).is_some_and(TrackedNode::is_out);
         let look_at = match () {
             () if is_node && waits.iter().all(is_taken_out) => TAKEN_OUT,
-            () if !staying.is_empty() && !is_same => TOGETHER,
+            () if !staying.is_empty() && !is_same => But::MetBefore.look_at(),
             () if is_same
                 && asked.writer.rank().is_some_and(|rank| meeting.not_again().any(|it| it == rank)) =>
             {

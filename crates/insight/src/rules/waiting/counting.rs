@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::UNTOLD;
 use crate::facts::{Meeting, RunKey, TrackedRun, Waiting};
 use crate::identity::processes::Graph;
 use crate::reason::{Code, ENDED, Finding, Names, OTHER_PORT, Place, Presence, Reason, SAME_WORLD_SIZE};
@@ -34,13 +35,7 @@ impl Graph<'_> {
                 let missing = run.never_came().map(|rank| format!("node {rank}"));
                 (self.with_ends(run.participants()), Names::of(missing))
             }
-            (None, Some((run, meeting))) if !asks_for_more => {
-                let had_come = |rank: &u32| run.world.holder(meeting, *rank).is_some();
-                let label = |rank| run.rank_label_in(meeting, rank);
-                let absent = || run.world.absent(meeting);
-                let missing = absent().filter(|rank| !had_come(rank));
-                (Names::of_some(absent().filter(had_come), label), Names::of_some(missing, label))
-            }
+            (None, Some((run, meeting))) if !asks_for_more => self.absent(run, meeting, None),
             _ => Default::default(),
         };
         let of_missing = of_ranks.filter(|_| !missing.is_empty());
@@ -81,12 +76,7 @@ impl Graph<'_> {
             .lacks("gone", place, &gone, Presence::Closed)
             .lacks(title, place, &missing, Presence::NeverSeen)
             .may_be("connected, and told no rank here", silent)
-            .lacks(
-                "connected and ended without publishing anything",
-                Place::Process,
-                &passed,
-                Presence::Closed,
-            )
+            .lacks(UNTOLD, Place::Process, &passed, Presence::Closed)
             .and("in another store", &elsewhere);
         Some(reason.then(&waits))
     }

@@ -11,9 +11,8 @@ const POLLS: &str =
     "nothing, if the program means to poll; else look at the process that should write the key";
 
 /// Clients gave up on `key`.
-pub(crate) fn gave_up(key: &[u8], given_up: GivenUp) -> Finding {
-    let GivenUp { at, waited, who, more, again, is_of_program, .. } = given_up;
-    let GivenUp { writer, is_dropped, missing, others, ended, .. } = given_up;
+pub(crate) fn gave_up(key: &[u8], known: GivenUp) -> Finding {
+    let GivenUp { at, waited, who, more, again, is_of_program, writer, missing, others, ended } = known;
     let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();
     let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
     let who = Names { shown, more, range: None };
@@ -21,16 +20,13 @@ pub(crate) fn gave_up(key: &[u8], given_up: GivenUp) -> Finding {
     let goes_on = if again { " and goes on" } else { "" };
     // The one that must write it is named already.
     let missing = if missing.count() == 1 { Names::default() } else { missing };
-    let dropped = But::Dropped { replaced: Names::default() };
-    let why = if is_dropped { format!(": {dropped}") } else { String::new() };
-    let writer = if_some(writer, |writer| format!("; it must come from {writer}{why}"));
+    let writer = if_some(writer, |writer| format!("; it must come from {writer}"));
     let reason = Code::GaveUp
         .says(format!("{who} gave up on `{about}` after {waited}{goes_on}{writer}"))
         .held(&who)
         .lacks("missing", Place::Rank, &missing, Presence::Unknown)
         .ended(&ended)
         .others(&others)
-        .when(is_dropped, |reason| reason.look_at(dropped.look_at()))
         .when(is_of_program, |reason| reason.severe(Severity::Info))
         .when(again, |reason| reason.severe(Severity::Info).look_at(POLLS));
     Finding::new(reason, about, at).seen(evidence).in_round(wanted(key).round)
@@ -62,7 +58,9 @@ impl Graph<'_> {
                 let missing = Names::of_some(absent, |rank| run.rank_label_in(meeting, rank));
                 let holder = run.world.holder(meeting, rank);
                 let is_dropped = holder.is_some_and(|info| info.withdrawn && info.gone.is_none());
-                GivenUp { is_dropped, missing, ..known }
+                let dropped = But::Dropped { replaced: Names::default() };
+                let writer = known.writer.map(|it| if is_dropped { format!("{it}: {dropped}") } else { it });
+                GivenUp { writer, missing, ..known }
             }
             ExpectedWriter::Group(_) | ExpectedWriter::Unknown
                 if self.store.waits.get(&conn).as_ref().is_some_and(is_for_it) =>

@@ -2,27 +2,33 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::facts::{Client, Meeting, Passed, Published, RunKey, TrackedRun, Waiting, process};
+use crate::facts::{Client, Meeting, Published, RunKey, TrackedRun, Waiting, process};
 use crate::identity::processes::Graph;
 use crate::reason::{
-    Code, Finding, Hold, Names, Presence, RESET, SAME_GROUPS, SLIP, Sighting, all, are, has, have_waited,
-    if_any, if_some,
+    Code, Finding, Hold, Names, RESET, SAME_GROUPS, SLIP, all, are, clients, has, have_waited, if_any,
+    if_some,
 };
-use crate::rules::waiting::{NOT_REACHED, in_group};
+use crate::rules::waiting::NOT_REACHED;
+use rallypoint_api::Severity;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp, count, counted};
 use rallypoint_protocol::keys::{
-    BARRIER, KeyPattern, Role, address_of, below_own_prefix, classify, is_asked_for, is_promised, own_member,
-    published_by, store_barrier, wanted,
+    BARRIER, KeyPattern, RendezvousPart, Role, address_of, below_own_prefix, classify, is_asked_for,
+    is_promised, own_member, published_by, store_barrier, wanted,
 };
 use rallypoint_store::{KeyPast, Polled, Similar};
 
 const WRITER_GONE: &str = "look at the log of the process that publishes it; a process publishes once, and \
                            again only when it is started anew";
 const POLLED: &str = "look which value is waited for there, and what the process does that is to write it";
+/// All that are known have come to a barrier, and it does not end.
+const ALL_ARRIVED: &str = "does the barrier count on more than there are, or was its name used before? torch \
+                           ends it with the arrival that makes its counter the number of all";
+const STATE_DROPPED: &str = "a node that joins writes it again, and the others join it; if none is to come, \
+                             restart all agents of the job together";
 const LOCKED: &str = "if that is a lock: look at the process that has it, and, where that has ended, take \
                       the key away";
 
-/// The barrier that is waited at with this key: a BARRIER, that of torch before 2.1, which polls its counter,
+/// The barrier that is waited at with this key: one of a group, a BARRIER, that of torch before 2.1, which polls its counter,
 /// or one of `torch.distributed.elastic.utils.store`, which counts arrivals in `num_members`.
 fn barrier_of(key: &[u8], size: Option<i64>) -> Option<String> {
     if wanted(key).what == BARRIER {
@@ -30,6 +36,12 @@ fn barrier_of(key: &[u8], size: Option<i64>) -> Option<String> {
     }
     let name = if size.is_some() { key } else { key.strip_suffix(b"/last_member")? };
     Some(format!("the barrier `{}`", ShownKey(name)))
+}
+
+/// Agents wait for the state of their c10d rendezvous only when it was dropped: it is there from the first of
+/// them on.
+fn is_state(key: &[u8]) -> bool {
+    matches!(classify(key), Some(KeyPattern::Rendezvous { part: RendezvousPart::State, .. }))
 }
 
 /// The members of a group by the number that they are prepared for.
@@ -50,15 +62,17 @@ impl Graph<'_> {
         own_member(key).filter(|(group, ..)| is_one(*group))
     }
 
-    /// Waits for keys that tell no writer: those of a program, of groups below a prefix of its own, the
-    /// messages of groups without `init_process_group`; and what some ask for again and again.
+    /// Waits for keys that tell no writer: those of a program, of barriers, of groups below a prefix of its
+    /// own, the messages of groups without `init_process_group`; and what some ask for again and again.
     pub(crate) fn of_unknown_keys(&self) -> Vec<(Option<RunKey>, Finding)> {
         const MOST: usize = 64;
         let is_message = |key: &[u8]| matches!(classify(key), Some(KeyPattern::Message));
+        let is_here = |wait: &&Waiting| !self.links.is_away(wait.view.peer);
         let mut by_key: BTreeMap<&[u8], Vec<(ConnId, &Waiting)>> = BTreeMap::new();
-        for wait in self.store.every_wait() {
+        for wait in self.store.every_wait().filter(is_here) {
             let Some(key) = wait.view.missing.first() else { continue };
-            let is_known = self.own_member(wait).is_some() || is_promised(key);
+            let is_barrier = wanted(key).what == BARRIER;
+            let is_known = is_barrier || is_state(key) || self.own_member(wait).is_some() || is_promised(key);
             if is_known || is_asked_for(key) || is_message(key) {
                 let waiter = self.member(wait).unwrap_or(wait.view.conn);
                 by_key.entry(key).or_default().push((waiter, wait));
@@ -162,6 +176,7 @@ impl Graph<'_> {
         let all_waits = || waits.iter().map(|(_, wait)| *wait);
         let mut strangers = (Names::default(), Names::default());
         let (ended, others) = match of_run {
+            _ if is_state(key) => Default::default(),
             Some((run, meeting)) if all_waits().all(|wait| self.member(wait).is_some()) => {
                 if !run.world.is_unnamed() && !self.store.is_large() {
                     strangers = self.outside(all_waits(), since, [], |it| !it.is_member());
@@ -200,16 +215,22 @@ impl Graph<'_> {
             let reached = if_some(arrived, |arrived| format!(", which {arrived} {} reached", has(arrived)));
             let text = format!("{who} {waits} {waited} at {barrier}{of}{reached}");
             match wanted(key).what {
+                BARRIER if polled.is_none() && others.is_empty() && ended.is_empty() => {
+                    Code::Waiting.says(text).look_at(ALL_ARRIVED)
+                }
                 BARRIER => Code::Waiting.says(text).look_at(NOT_REACHED),
                 _ => Code::WaitingAtBarrier.says(text),
             }
-        } else if is_promised(key) && publisher.is_none() {
-            let what = format!("for an agent that leads them (is_host=1): {who} ask for `{about}`");
-            in_group(&what, &who, waited, &ended, &others)
         } else {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
             let gone = publisher.and_then(|name| self.store.publishers.get(name)?.gone);
+            let is_led = is_promised(key) && publisher.is_none();
             let (why, look_at) = match (gone, polled) {
+                _ if is_state(key) => (
+                    "which was dropped: an operator reset the store, or had the run forgotten".into(),
+                    STATE_DROPPED,
+                ),
+                _ if is_led => ("which an agent that leads them (is_host=1) writes".into(), NOT_REACHED),
                 (Some(at), _) => {
                     let ago = Elapsed(self.now.since(at));
                     (format!("whose writer's connection closed {ago} ago"), WRITER_GONE)
@@ -237,7 +258,15 @@ impl Graph<'_> {
             } else {
                 format!("{who} {} {waited} for `{about}`, {why}", have_waited(n))
             };
-            let reason = Code::WaitingForKey.says(text).look_at(look_at);
+            let reason = match () {
+                () if is_state(key) => {
+                    let text = format!("{} {waited} for `{about}`, {why}", clients(&who));
+                    Code::StoreReset.says(text).severe(Severity::Warning).hold(Hold::Lasting)
+                }
+                () if is_led => Code::Waiting.says(text),
+                () => Code::WaitingForKey.says(text),
+            };
+            let reason = reason.look_at(look_at);
             let is_slip = matches!(similar, Some(Similar::Slip(_))) && gone.is_none();
             reason
                 .when(is_slip, |reason| reason.look_at(SLIP))
@@ -273,14 +302,11 @@ impl Graph<'_> {
         let waits = |conn| clients.get(conn).is_some_and(|it| busy.contains(&it.origin()));
         let others = others.map(|(_, (who, known))| ((waits(known), who), *known));
         let others: BTreeMap<(bool, &String), ConnId> = others.collect();
-        let ended = self.passed_since(since).map(|Passed { closed, .. }| {
-            format!("{} ({})", closed.who, Sighting::at(Presence::Closed, closed.at).says(self.now))
-        });
         let others = Names::of_some(others, |((_, who), conn)| {
             let who = format!("{who}{}", if_some(clients.get(&conn), Self::group_of));
             self.elsewhere_doing(&who, conn, None)
         });
-        (Names::of(ended), others)
+        (self.passed_since(since, |_| true), others)
     }
 
     /// `; all 3 processes that are connected wait`: none of them writes what they wait for. Agents write

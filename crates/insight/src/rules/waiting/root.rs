@@ -9,13 +9,12 @@ use rallypoint_protocol::ids::ConnId;
 use rallypoint_protocol::keys::{BARRIER, ExpectedWriter, ID_OF_PAIR, Wanted, lower_of_pair, wanted};
 use rallypoint_store::Counted;
 
-/// One wait, followed to its root.
-#[derive(Debug, Clone)]
+/// One wait, for people: who waits for whom, and why it lasts.
 pub(crate) struct Traced {
     pub(crate) run: Option<RunKey>,
     pub(crate) who: String,
     pub(crate) writer: Option<String>,
-    pub(crate) root: Root,
+    pub(crate) reason: Option<String>,
 }
 
 /// Where a chain of waits ends.
@@ -41,9 +40,7 @@ impl Root {
     /// The member of a sub-group that it ends with.
     pub(crate) fn of_sub_group(&self) -> Option<&str> {
         match self {
-            Self::At { asked: Wanted { writer: ExpectedWriter::Group(name), what, .. }, .. } => {
-                Some(name.as_str()).filter(|_| *what != BARRIER)
-            }
+            Self::At { asked: Wanted { writer: ExpectedWriter::Group(name), .. }, .. } => Some(name.as_str()),
             _ => None,
         }
     }
@@ -95,9 +92,8 @@ impl Graph<'_> {
         let first = wanted(self.wait_of(conn, None)?.view.missing.first()?);
         let run_key = self.run_of(self.store.clients.get(&conn), &first);
         let run = run_key.as_ref().and_then(|key| self.runs.get(key));
-        let writer = self.writer(run, conn, &first);
-        let root = self.root(conn, run);
-        Some(Traced { who: self.waiter(conn), writer, root, run: run_key })
+        let (writer, reason) = (self.writer(run, conn, &first), self.because(conn, run));
+        Some(Traced { who: self.waiter(conn), writer, reason, run: run_key })
     }
 
     pub(crate) fn root(&self, start: ConnId, run: Option<&TrackedRun>) -> Root {
@@ -201,14 +197,10 @@ impl Graph<'_> {
     }
 
     /// Why one wait lasts, in a sentence.
-    pub(crate) fn because(&self, conn: ConnId, traced: &Traced) -> Option<String> {
-        let run = traced.run.as_ref().and_then(|key| self.runs.get(key));
-        Some(match &traced.root {
+    fn because(&self, conn: ConnId, run: Option<&TrackedRun>) -> Option<String> {
+        Some(match &self.root(conn, run) {
             Root::At { asked: Wanted { writer: ExpectedWriter::LastAtExit, .. }, .. } => {
                 at_exit(run?, self.links, self.now)?.reason.text
-            }
-            Root::At { asked: Wanted { writer: ExpectedWriter::Group(last), what: BARRIER, .. }, .. } => {
-                format!("{last} ends the wait")
             }
             Root::Counting { host, counted: Counted { clients, .. } } => {
                 let (host, have) = (self.host_label(*host, run), if *clients == 1 { "has" } else { "have" });
