@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::facts::{Dying, Membership, NodeId, Plan, Room, Sign, TrackedNode, TrackedRun};
+use crate::facts::{Membership, NodeId, Plan, Room, Sign, TrackedNode, TrackedRun};
 use crate::reason::{Evidence, Names};
 use crate::rules::{contradictions, ends, losses, starts};
 use rallypoint_protocol::ids::{ConnId, Timestamp, count};
@@ -258,12 +258,6 @@ impl TrackedRun {
     fn complete(&mut self, last: Option<usize>, now: Timestamp) {
         self.round.completed = Some(now);
         self.round.group = Some(self.members());
-        // Among the nodes that died while joining, only those are told that the round has taken in.
-        let mut dying = std::mem::take(&mut self.life.dying);
-        let is_it =
-            |one: &Dying, node: &TrackedNode| node.gone == Some(one.closed.at) && node.pid == one.closed.pid;
-        dying.retain(|one| one.in_round || self.participants().any(|node| is_it(one, node)));
-        self.life.dying = dying;
         let last = last.map(|at| &self.life.nodes[at]);
         let last = last.or_else(|| self.participants().max_by_key(|node| node.joined));
         let Some(last) = last else { return };

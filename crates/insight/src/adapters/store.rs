@@ -360,11 +360,6 @@ impl Fold<'_> {
         if is_trace || is_look || matches!(classify(&key), Some(KeyPattern::AttemptLeftover(_))) {
             return;
         }
-        if let Some(run_id) = exit_of(&key) {
-            // It had arrived there, even if that was before a restart of the server.
-            let of = self.key_of(run_id.as_bytes());
-            self.jobs.runs.get_mut(&of).into_iter().for_each(|run| run.waits_at_exit(conn, self.at));
-        }
         let run = self.client(conn).and_then(|client| client.run.clone());
         let is_for_one = matches!(classify(&key), Some(KeyPattern::Address(_)))
             || matches!(wanted(&key).writer, ExpectedWriter::Node(_));

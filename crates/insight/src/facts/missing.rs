@@ -115,14 +115,8 @@ pub(crate) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
     if let Some(gate) = gate_of(run, plan) {
         there.extend(self::there(gate, plan));
     }
-    let (mut names, mut seats) = (HashSet::new(), HashSet::new());
-    let mut is_new = |node: &Absent| {
-        let Some(name) = &node.name else { return true };
-        // Two processes of one node may have died in a round, each with another rank.
-        let has_another_rank =
-            is_gone(node) && node.rank.is_some() && seats.insert((name.clone(), node.rank));
-        names.insert(name.clone()) || has_another_rank
-    };
+    let mut names = HashSet::new();
+    let mut is_new = |node: &Absent| node.name.as_ref().is_none_or(|name| names.insert(name.clone()));
     // More than are to come: nodes that are there have other names than their pods.
     let if_few = |nodes: Vec<Absent>| {
         let is_known = run.kind != RunKind::C10d || nodes.len() <= wanted;
@@ -219,12 +213,6 @@ fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = 
     let mut all: Vec<_> = run.former().chain(nodes).chain(run.lingering()).filter_map(lost).collect();
     all.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     all.into_iter().map(|(_, node)| node)
-}
-
-/// Whether it is missing because it is gone: it had joined.
-fn is_gone(node: &Absent) -> bool {
-    use Presence::{Closed, NotBack, TakenOut, Unreachable};
-    matches!(node.presence, Closed | Unreachable | TakenOut | NotBack)
 }
 
 /// Node ranks of a static run that have not written their role.

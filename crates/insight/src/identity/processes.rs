@@ -278,11 +278,6 @@ impl Graph<'_> {
         Names::of_some(ended, |(rank, info, at)| gone(info.label(rank), at, info.is_cut_off))
     }
 
-    /// A process that does not wait where others do, with what it does.
-    pub(crate) fn elsewhere_doing(&self, who: &str, conn: ConnId, run: Option<&TrackedRun>) -> String {
-        format!("{who} ({})", self.doing(conn, run).says(self.now))
-    }
-
     /// `, rank 0 of `weights/0``: the group beside that of all ranks that a client is in, for people.
     pub(crate) fn group_of(client: &Client) -> String {
         let of_group = client.published.as_ref();
@@ -304,56 +299,52 @@ impl Graph<'_> {
         published.collect()
     }
 
-    /// The live processes of a run but for those of `there`: ranks if one of `there` is a rank, else nodes.
-    /// Ranks that wait for something else come last: those that wait for nothing are rather the cause.
-    pub(crate) fn others(&self, run: &TrackedRun, meeting: &Meeting, there: &HashSet<ConnId>) -> Names {
-        let is_rank = |conn| self.store.clients.get(conn).is_some_and(|client| client.rank.is_some());
-        if there.iter().any(is_rank) {
-            let others = meeting.live().filter(|(_, info)| !there.contains(&info.conn));
-            let (waiting, idle): (Vec<_>, Vec<_>) =
-                others.partition(|(_, info)| self.wait_of(info.conn, Some(run)).is_some());
-            return Names::of_some(idle.into_iter().chain(waiting), |(rank, info)| {
-                self.elsewhere_doing(&info.label(rank), info.conn, Some(run))
-            });
-        }
-        if there.iter().any(|conn| self.store.clients.get(conn).is_some_and(|client| self.is_unnamed(client)))
-        {
-            return self.unnamed_others(run, there);
-        }
-        let live = run.participants().filter(|node| node.is_there());
-        let others = live.filter(|node| node.conn.is_some_and(|conn| !there.contains(&conn)));
-        Names::of_some(others, TrackedNode::told)
-    }
-
-    /// As `others`, for the clients with these waits, if all of them are known.
-    pub(crate) fn not_among<'w>(
+    /// The processes that are connected, do not wait with these and have not `published` there, with what they
+    /// do: of a meeting the ranks if one of them waits, else the processes that tell no rank, or the nodes; and
+    /// of those the ones that `which` takes. Of a run only if all who wait are known.
+    pub(crate) fn not_among<'c>(
         &self,
-        run: &TrackedRun,
-        meeting: &Meeting,
-        waits: impl Iterator<Item = &'w Waiting>,
+        of: Option<(&TrackedRun, &Meeting)>,
+        waits: &[&Waiting],
+        published: impl IntoIterator<Item = &'c ConnId>,
+        which: impl Fn(&Client) -> bool,
     ) -> Names {
-        let waits: Vec<&Waiting> = waits.collect();
-        let members: Option<HashSet<ConnId>> = waits.iter().map(|wait| self.member(wait)).collect();
-        let Some(mut there) = members else { return Names::default() };
-        there.extend(self.published_for(&waits));
-        self.others(run, meeting, &there)
-    }
-
-    /// As [`Self::others`], of processes that have told no rank: who has another connection among `there` is
-    /// one of those.
-    fn unnamed_others(&self, run: &TrackedRun, there: &HashSet<ConnId>) -> Names {
         let clients = &self.store.clients;
-        let known: HashSet<_> = there.iter().filter_map(|conn| clients.get(conn)?.process()).collect();
-        let is_other = |(conn, client): &(&ConnId, &Client)| {
-            client.run.as_ref() == Some(&run.key)
-                && self.is_unnamed(client)
-                && !there.contains(conn)
-                && !client.process().is_some_and(|process| known.contains(&process))
+        let members: Option<HashSet<ConnId>> = waits.iter().map(|wait| self.member(wait)).collect();
+        if of.is_some() && members.is_none() {
+            return Names::default();
+        }
+        let mut there = members.unwrap_or_default();
+        there.extend(published);
+        let of_there = there.iter().filter_map(|conn| clients.get(conn));
+        let has_ranks = of_there.clone().any(|client| client.rank.is_some());
+        let are_unnamed = of_there.clone().any(|client| self.is_unnamed(client));
+        let origins: HashSet<_> =
+            waits.iter().map(|wait| wait.origin()).chain(of_there.map(Client::origin)).collect();
+        let is_other = |conn: ConnId, client: &Client| match of {
+            None => !origins.contains(&client.origin()),
+            Some(_) if there.contains(&conn) => false,
+            Some((run, meeting)) if has_ranks => {
+                let its_own = client.rank.filter(|_| client.run.as_ref() == Some(&run.key));
+                its_own.is_some_and(|rank| run.world.of(Some(rank), conn).number == meeting.number)
+            }
+            // Who has another connection there is one of those.
+            Some((run, _)) if are_unnamed => {
+                let is_its_own = client.run.as_ref() == Some(&run.key) && self.is_unnamed(client);
+                is_its_own && !origins.contains(&client.origin())
+            }
+            Some((run, _)) => run.node_of(conn).is_some_and(|node| node.is_participant() && node.is_there()),
         };
-        let others =
-            clients.iter().filter(is_other).map(|(&conn, client)| (self.process_label(client), conn));
-        Names::of_some(others.collect::<BTreeMap<_, _>>(), |(who, conn)| {
-            self.elsewhere_doing(&who, conn, Some(run))
+        // Who waits for nothing comes first: it is rather the cause.
+        let busy: HashSet<_> = self.store.every_wait().map(Waiting::origin).collect();
+        let others = self.everybody().values().filter_map(|(who, conn)| {
+            let client = clients.get(conn).filter(|client| which(client) && is_other(*conn, client))?;
+            Some(((busy.contains(&client.origin()), client.rank, who), (*conn, client)))
+        });
+        let others: BTreeMap<_, _> = others.collect();
+        Names::of_some(others, |((.., who), (conn, client))| {
+            let doing = self.doing(conn, of.map(|(run, _)| run)).says(self.now);
+            format!("{who}{} ({doing})", Self::group_of(client))
         })
     }
 

@@ -178,11 +178,10 @@ impl Graph<'_> {
         let there: Vec<_> = waits.iter().filter_map(|conn| self.store.waits.get(conn)).collect();
         let published = self.published_for(&there);
         let are_unknown = !run.has_agents() && there.iter().all(|it| self.member(it).is_none());
-        let (ended, others) = if are_unknown {
-            self.outside(there.iter().copied(), *since, &published, |_| true)
-        } else {
-            (self.ended_ranks(run, meeting), self.not_among(run, meeting, there.iter().copied()))
-        };
+        let of = Some((run, meeting)).filter(|_| !are_unknown);
+        let others = self.not_among(of, &there, &published, |_| true);
+        let ended = of.map(|(run, meeting)| self.ended_ranks(run, meeting));
+        let ended = ended.unwrap_or_else(|| self.passed_since(*since, |_| true));
         let published = Names::of_some(published, |conn| self.who(conn));
         // Where no ranks are told it is not known whose place the ended had.
         let all_wait = others.is_empty() && (are_unknown || ended.is_empty());

@@ -65,7 +65,9 @@ impl Graph<'_> {
             ExpectedWriter::Group(_) | ExpectedWriter::Unknown
                 if self.store.waits.get(&conn).as_ref().is_some_and(is_for_it) =>
             {
-                let others = self.not_among(run, meeting, self.store.waits.values().filter(is_for_it));
+                let waits: Vec<_> = self.store.waits.values().filter(is_for_it).collect();
+                let others =
+                    self.not_among(Some((run, meeting)), &waits, &self.published_for(&waits), |_| true);
                 GivenUp { others, ended: self.ended_ranks(run, meeting), ..known }
             }
             _ => known,

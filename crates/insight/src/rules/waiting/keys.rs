@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::facts::{Client, Meeting, Published, RunKey, TrackedRun, Waiting, process};
+use crate::facts::{Meeting, Published, RunKey, TrackedRun, Waiting, process};
 use crate::identity::processes::Graph;
 use crate::reason::{
     Code, Finding, Hold, Names, RESET, SAME_GROUPS, SLIP, all, are, clients, has, have_waited, if_any,
@@ -167,25 +167,28 @@ impl Graph<'_> {
         let number = if let Some(Polled::Is(it)) = polled { usize::try_from(it).ok() } else { None };
         let (size, arrived) = (wait.view.barrier_size, wait.view.arrived.map(|it| it as usize).or(number));
         let of_run = run.filter(|_| self.has_job()).map(|run| (run, self.meeting(first, run)));
-        // Whatever their runs: they may be told apart only for a moment.
-        let there: HashSet<ConnId> = waits.iter().map(|(waiter, _)| *waiter).collect();
         let group = members.iter().find_map(|(_, wait)| self.own_member(wait));
         // How many members those who have published there are prepared for.
         let sizes =
             group.and_then(|(group, ..)| self.published().get(group)).map(by_size).unwrap_or_default();
-        let all_waits = || waits.iter().map(|(_, wait)| *wait);
+        // Whatever their runs: they may be told apart only for a moment.
+        let waits: Vec<&Waiting> = waits.iter().map(|(_, wait)| *wait).collect();
         let mut strangers = (Names::default(), Names::default());
         let (ended, others) = match of_run {
             _ if is_state(key) => Default::default(),
-            Some((run, meeting)) if all_waits().all(|wait| self.member(wait).is_some()) => {
-                if !run.world.is_unnamed() && !self.store.is_large() {
-                    strangers = self.outside(all_waits(), since, [], |it| !it.is_member());
+            Some((run, meeting)) => {
+                let are_known = waits.iter().all(|wait| self.member(wait).is_some());
+                if are_known && !run.world.is_unnamed() && !self.store.is_large() {
+                    let others = self.not_among(None, &waits, [], |it| !it.is_member());
+                    strangers = (self.passed_since(since, |_| true), others);
                 }
-                (self.ended_ranks(run, meeting), self.others(run, meeting, &there))
+                (self.ended_ranks(run, meeting), self.not_among(of_run, &waits, [], |_| true))
             }
-            Some((run, meeting)) => (self.ended_ranks(run, meeting), Names::default()),
             None if group.is_none() && (self.has_job() || is_promised(key)) => Default::default(),
-            None => self.outside(all_waits(), since, sizes.values().flatten(), |_| true),
+            None => {
+                let others = self.not_among(None, &waits, sizes.values().flatten(), |_| true);
+                (self.passed_since(since, |_| true), others)
+            }
         };
         let publisher = published_by(key);
         let most = sizes.keys().next_back();
@@ -279,34 +282,6 @@ impl Graph<'_> {
         let reason = reason.may_be("connected, and told no rank here", strangers.1);
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
         Some(Finding::new(reason, about, since).seen(waits))
-    }
-
-    /// Outside of jobs: the processes that have ended while others waited, or just before, and those that are
-    /// connected, have not `published` there and do not wait with them: those of them that `which` takes.
-    pub(crate) fn outside<'c>(
-        &self,
-        waits: impl Iterator<Item = &'c Waiting>,
-        since: Timestamp,
-        published: impl IntoIterator<Item = &'c ConnId>,
-        which: impl Fn(&Client) -> bool,
-    ) -> (Names, Names) {
-        let clients = &self.store.clients;
-        let published = published.into_iter().filter_map(|conn| clients.get(conn).map(Client::origin));
-        let there: HashSet<_> = waits.map(Waiting::origin).chain(published).collect();
-        let is_other = |it: &Client| !there.contains(&it.origin());
-        let others = self.everybody().iter().filter(|(conn, (_, known))| {
-            clients.get(conn).is_some_and(is_other) && clients.get(known).is_some_and(&which)
-        });
-        let busy: HashSet<_> = self.store.every_wait().map(Waiting::origin).collect();
-        // Who waits for nothing comes first: it is rather the cause.
-        let waits = |conn| clients.get(conn).is_some_and(|it| busy.contains(&it.origin()));
-        let others = others.map(|(_, (who, known))| ((waits(known), who), *known));
-        let others: BTreeMap<(bool, &String), ConnId> = others.collect();
-        let others = Names::of_some(others, |((_, who), conn)| {
-            let who = format!("{who}{}", if_some(clients.get(&conn), Self::group_of));
-            self.elsewhere_doing(&who, conn, None)
-        });
-        (self.passed_since(since, |_| true), others)
     }
 
     /// `; all 3 processes that are connected wait`: none of them writes what they wait for. Agents write
