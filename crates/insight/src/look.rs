@@ -46,8 +46,6 @@ impl Insight {
         // torchrun's name of a run that was given none: "none complete" would say that nobody is.
         let named = if name == "none" { format!("run {name}") } else { name.clone() };
         let text = match self.jobs.runs.get(key) {
-            // Two runs of one id are in rounds of their own.
-            Some(_) if held.finding.reason.code == Code::TwoBackends => named,
             // The native rendezvous names the round itself, and most static jobs have only one.
             Some(run) if run.kind == RunKind::C10d || run.kind == RunKind::Static && run.round.number > 0 => {
                 format!("{named} round {}", held.finding.round.unwrap_or(run.round.number))

@@ -59,15 +59,9 @@ fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<F
         held.extend(stores::store_closed(run, now));
     } else {
         held.extend(joining::joining(run, plan, links, now));
-        if let (Some(completed), Some(group), false) =
-            (run.round.completed, run.round.group, run.state.is_over())
-        {
-            held.extend(joining::fewer_than_expected(run, plan, group, completed));
-            let places = [Membership::WaitList, Membership::Redundant];
-            held.extend(
-                places.into_iter().filter_map(|place| joining::left_over(run, group, completed, place, now)),
-            );
-        }
+        held.extend(joining::fewer_than_expected(run, plan));
+        let places = [Membership::WaitList, Membership::Redundant];
+        held.extend(places.into_iter().filter_map(|place| joining::left_over(run, place, now)));
     }
     held.extend(ends::at_exit(run, links, now));
     held.extend(losses::ranks_ended(run, links, now));

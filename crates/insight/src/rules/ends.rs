@@ -107,7 +107,8 @@ pub(crate) fn all_gone(run: &TrackedRun, before: RunState, now: Timestamp) -> Op
                 0 => ", and none had finished".to_owned(),
                 finished => format!(", and only {finished} had finished"),
             };
-            let reason = all_left(members, Place::Node, &had_finished, first_to_leave(run, now));
+            let reason = all_closed(members, Place::Node, &had_finished, first_to_leave(run, now));
+            let reason = reason.severe(Severity::Warning);
             Some(Finding::new(reason, about, run.life.all_gone.unwrap_or(now)))
         }
         // Clients of the store that never were ranks: what they came for is not known.
@@ -128,7 +129,7 @@ pub(crate) fn all_gone(run: &TrackedRun, before: RunState, now: Timestamp) -> Op
                 world.holder(meeting, rank).is_none() && world.met_elsewhere(meeting, rank).is_none()
             });
             let unseen = Names::of_some(unseen, |rank| format!("rank {rank}"));
-            let reason = all_left(processes, Place::Process, &at_once, None);
+            let reason = all_closed(processes, Place::Process, &at_once, None).severe(Severity::Warning);
             let reason = reason.lacks("never published", Place::Rank, &unseen, Presence::NeverSeen);
             Some(Finding::new(reason, about, at))
         }
@@ -152,24 +153,17 @@ fn first_to_leave(run: &TrackedRun, now: Timestamp) -> Option<String> {
     rank.or_else(node)
 }
 
-/// Every process of a run without agents has ended.
+/// Every process of a run without agents has ended, which had met as far as is known.
 pub(crate) fn all_ended(about: String, Ended { at, processes, ran, first }: Ended) -> Finding {
-    let whose = Place::Process.connections_of(processes);
-    let first = if_some(first, |(rank, before)| format!("; first: {rank}, {before} before the last"));
-    let reason = Code::RunEnded
-        .says(format!("ended: {whose} closed after {ran}{first}"))
-        .predicate()
-        .expects(Some(processes));
+    let first = first.map(|(rank, before)| format!("{rank}, {before} before the last"));
+    let reason = all_closed(processes, Place::Process, &format!(" after {ran}"), first);
     Finding::new(reason, about, at)
 }
 
-/// All connections of the run closed, and it had not finished. `first`: what ended first, if known.
-fn all_left(members: u32, of: Place, how: &str, first: Option<String>) -> Reason {
+/// All connections of the run closed. `first`: what ended first, if known.
+fn all_closed(members: u32, of: Place, how: &str, first: Option<String>) -> Reason {
     let (whose, first) = (of.connections_of(members), if_some(first, |first| format!("; first: {first}")));
-    Code::RunEnded
-        .says(format!("{whose} closed{how}{first}"))
-        .severe(Severity::Warning)
-        .expects(Some(members))
+    Code::RunEnded.says(format!("{whose} closed{how}{first}")).expects(Some(members))
 }
 
 /// Some nodes have finished, and others have not.

@@ -8,16 +8,17 @@ use crate::reason::{
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
 
+/// c10d: when its round was complete, if that goes on, and with how many nodes.
+fn complete(run: &TrackedRun) -> Option<(Timestamp, u32)> {
+    let goes_on = run.kind == RunKind::C10d && !run.state.is_over();
+    run.round.completed.zip(run.round.group).filter(|_| goes_on)
+}
+
 /// Nodes that wait beside a complete round, or for the next one while some members have not left this one. A
 /// static node beyond the number is an error of its own.
-pub(crate) fn left_over(
-    run: &TrackedRun,
-    group: u32,
-    completed: Timestamp,
-    place: Membership,
-    now: Timestamp,
-) -> Option<Finding> {
-    let nodes: Vec<&TrackedNode> = run.left_over(place).filter(|_| run.kind == RunKind::C10d).collect();
+pub(crate) fn left_over(run: &TrackedRun, place: Membership, now: Timestamp) -> Option<Finding> {
+    let (completed, group) = complete(run)?;
+    let nodes: Vec<&TrackedNode> = run.left_over(place).collect();
     let since = nodes.iter().map(|node| node.membership_since).min()?.max(completed);
     let redundant = place == Membership::Redundant;
     let is_restarting = run.state == RunState::Restarting && !redundant;
@@ -113,14 +114,10 @@ fn not_enough(run: &TrackedRun, joined: u32, enough: Expected, waited: Elapsed) 
 }
 
 /// The round is complete with fewer nodes than an outside source expects.
-pub(crate) fn fewer_than_expected(
-    run: &TrackedRun,
-    plan: &Plan,
-    formed: u32,
-    since: Timestamp,
-) -> Option<Finding> {
+pub(crate) fn fewer_than_expected(run: &TrackedRun, plan: &Plan) -> Option<Finding> {
+    let (since, formed) = complete(run)?;
     let Expected { min: expected, source: from, .. } =
-        plan.expected().filter(|expected| formed < expected.min && run.kind == RunKind::C10d)?;
+        plan.expected().filter(|expected| formed < expected.min)?;
     let left_over = Names::of(run.left_over(Membership::WaitList).map(|node| node.name.clone()));
     let reason = Code::NnodesDiffer
         .says(format!(

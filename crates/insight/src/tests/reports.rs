@@ -82,7 +82,7 @@ nowhere closed within
 rank 0..4 of 4; pass 5
 for 2,0,1,3: leave %; pass 0.002
 pass 6
-says ended: the connections of all 4 processes closed after 5 s; first: rank 2 on host2, 6 ms before the last
+says the connections of all 4 processes closed after 5 s; first: rank 2 on host2, 6 ms before the last
 = a job of one rank
 listens 0 n0 10.0.0.1 1 at 10.0.0.1; pass 6
 says rank 0 on n0 is its only rank
