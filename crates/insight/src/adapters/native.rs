@@ -332,15 +332,12 @@ fn is_enough(snapshot: &RunSnapshot) -> bool {
 /// What was seen last of those that a round lacks, where so many are `to_come` besides those on their way.
 /// `None`: they were refused.
 fn lacks(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> Option<Presence> {
-    let missed = || snapshot.nodes.iter().filter(|node| is_missed(node));
-    let has = |fates: &[Fate]| to_come > 0 && snapshot.absent.iter().any(|it| fates.contains(&it.fate));
+    let has = |fates: &[Fate]| snapshot.absent.iter().any(|it| fates.contains(&it.fate));
     Some(match () {
-        () if has(&[Fate::Refused, Fate::Displaced]) => return None,
-        () if has(&[Fate::Left]) => Presence::Left,
+        () if to_come > 0 && has(&[Fate::Refused, Fate::Displaced]) => return None,
+        () if to_come > 0 && has(&[Fate::Left]) => Presence::Left,
         // Nodes on their way may wait for it: this server does not see that.
-        () if snapshot.absent.iter().any(|it| it.fate == Fate::Lost) => Presence::Unreachable,
-        () if missed().next().is_some() && missed().all(|node| node.is_cut) => Presence::Closed,
-        () if missed().next().is_some() => Presence::Silent,
+        () if has(&[Fate::Lost]) || snapshot.nodes.iter().any(is_missed) => Presence::Silent,
         // Nodes that send no heartbeats may be there, and have done all they had to.
         () if to_come > 0 && of_before(snapshot).any(|(node, _)| !node.is_watched) => Presence::NotAgain,
         () if to_come > 0 => Presence::NeverSeen,

@@ -62,19 +62,13 @@ impl Graph<'_> {
                 continue;
             }
             let meeting = self.runs.get(&run).map_or(0, |run| self.meeting(conn, run).number);
-            // These are told by their key.
-            if first.what == BARRIER {
-                continue;
-            }
             let root = roots
                 .entry((run.clone(), meeting, first.round, first.writer, first.what))
                 .or_insert_with(|| self.root(conn, self.runs.get(&run)))
                 .clone();
             let about = match &root {
-                Root::At {
-                    asked: Wanted { writer: ExpectedWriter::LastAtExit | ExpectedWriter::Unknown, .. },
-                    ..
-                } => continue,
+                // These are told by their keys.
+                Root::At { asked: Wanted { what: BARRIER, .. }, .. } => continue,
                 Root::At { asked: Wanted { writer: ExpectedWriter::Rank(_), .. }, seen }
                     if seen.is_unseen() =>
                 {
