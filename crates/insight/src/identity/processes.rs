@@ -337,14 +337,20 @@ impl Graph<'_> {
         };
         // Who waits for nothing comes first: it is rather the cause.
         let busy: HashSet<_> = self.store.every_wait().map(Waiting::origin).collect();
-        let others = self.everybody().values().filter_map(|(who, conn)| {
-            let client = clients.get(conn).filter(|client| which(client) && is_other(*conn, client))?;
-            Some(((busy.contains(&client.origin()), client.rank, who), (*conn, client)))
+        // Those of a run are known by the connections that they have told it with.
+        let all: Vec<ConnId> = match of {
+            Some(_) => clients.keys().copied().collect(),
+            None => self.everybody().values().map(|(_, known)| *known).collect(),
+        };
+        let others = all.into_iter().filter_map(|conn| {
+            let client = clients.get(&conn).filter(|client| which(client) && is_other(conn, client))?;
+            // There may be many ranks, of which few are named.
+            let who = if has_ranks && of.is_some() { Err(conn) } else { Ok(self.who(conn)) };
+            Some(((busy.contains(&client.origin()), client.rank, who), (conn, client)))
         });
-        let others: BTreeMap<_, _> = others.collect();
-        Names::of_some(others, |((.., who), (conn, client))| {
+        Names::of_some(others.collect::<BTreeMap<_, _>>(), |(_, (conn, client))| {
             let doing = self.doing(conn, of.map(|(run, _)| run)).says(self.now);
-            format!("{who}{} ({doing})", Self::group_of(client))
+            format!("{}{} ({doing})", self.who(conn), Self::group_of(client))
         })
     }
 
