@@ -44,6 +44,9 @@ fn is_state(key: &[u8]) -> bool {
     matches!(classify(key), Some(KeyPattern::Rendezvous { part: RendezvousPart::State, .. }))
 }
 
+/// Waits, each with the connection by which its process is known.
+type Waiters<'w> = Vec<(ConnId, &'w Waiting)>;
+
 /// The members of a group by the number that they are prepared for.
 fn by_size(members: &BTreeMap<ConnId, &Published>) -> BTreeMap<u32, BTreeSet<ConnId>> {
     let mut sizes: BTreeMap<u32, BTreeSet<ConnId>> = BTreeMap::new();
@@ -68,19 +71,20 @@ impl Graph<'_> {
         const MOST: usize = 64;
         let is_message = |key: &[u8]| matches!(classify(key), Some(KeyPattern::Message));
         let is_here = |wait: &&Waiting| !self.links.is_away(wait.view.peer);
-        let mut by_key: BTreeMap<&[u8], Vec<(ConnId, &Waiting)>> = BTreeMap::new();
+        // A program may have many keys of its own: barriers come first.
+        let mut by_key: BTreeMap<(bool, &[u8]), Waiters<'_>> = BTreeMap::new();
         for wait in self.store.every_wait().filter(is_here) {
             let Some(key) = wait.view.missing.first() else { continue };
             let is_barrier = wanted(key).what == BARRIER;
             let is_known = is_barrier || is_state(key) || self.own_member(wait).is_some() || is_promised(key);
             if is_known || is_asked_for(key) || is_message(key) {
                 let waiter = self.member(wait).unwrap_or(wait.view.conn);
-                by_key.entry(key).or_default().push((waiter, wait));
+                by_key.entry((!is_barrier, key)).or_default().push((waiter, wait));
             }
         }
         let mut found = Vec::new();
-        for (key, waits) in by_key {
-            let mut by_run: BTreeMap<Option<&RunKey>, Vec<(ConnId, &Waiting)>> = BTreeMap::new();
+        for ((_, key), waits) in by_key {
+            let mut by_run: BTreeMap<Option<&RunKey>, Waiters<'_>> = BTreeMap::new();
             for &(waiter, wait) in &waits {
                 let run = self.store.clients.get(&waiter).and_then(|client| client.run.as_ref());
                 by_run.entry(run.filter(|_| published_by(key).is_none())).or_default().push((waiter, wait));
@@ -133,7 +137,7 @@ impl Graph<'_> {
         &self,
         key: &[u8],
         run: Option<&RunKey>,
-        mut members: Vec<(ConnId, &Waiting)>,
+        mut members: Waiters<'_>,
         waits: &[(ConnId, &Waiting)],
     ) -> Option<Finding> {
         let rank = |conn: &ConnId| self.store.clients.get(conn).and_then(|client| client.rank);
