@@ -299,9 +299,9 @@ impl Graph<'_> {
         published.collect()
     }
 
-    /// The processes that are connected, do not wait with these and have not `published` there, with what they
-    /// do: of a meeting the ranks if one of them waits, else the processes that tell no rank, or the nodes; and
-    /// of those the ones that `which` takes. Of a run only if all who wait are known.
+    /// The processes that are connected, do not wait with these and have not `published` there, with what
+    /// they do: of a meeting the ranks if one of them waits, else the processes that tell no rank, or the
+    /// nodes; and of those the ones that `which` takes. Of a run only if all who wait are known.
     pub(crate) fn not_among<'c>(
         &self,
         of: Option<(&TrackedRun, &Meeting)>,

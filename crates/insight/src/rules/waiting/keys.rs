@@ -28,8 +28,8 @@ const STATE_DROPPED: &str = "a node that joins writes it again, and the others j
 const LOCKED: &str = "if that is a lock: look at the process that has it, and, where that has ended, take \
                       the key away";
 
-/// The barrier that is waited at with this key: one of a group, a BARRIER, that of torch before 2.1, which polls its counter,
-/// or one of `torch.distributed.elastic.utils.store`, which counts arrivals in `num_members`.
+/// The barrier that is waited at with this key: one of a group, which torch before 2.1 polls, a BARRIER, or
+/// one of `torch.distributed.elastic.utils.store`, which counts arrivals in `num_members`.
 fn barrier_of(key: &[u8], size: Option<i64>) -> Option<String> {
     if wanted(key).what == BARRIER {
         return Some(store_barrier(key));

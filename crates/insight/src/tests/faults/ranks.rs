@@ -103,7 +103,7 @@ tells ranks_ended: rank 1, host1 never GLOO_SOCKET_IFNAME
 rank 0..3 of 3; wait 0,1 pg/store_based_barrier_key:grp:last_worker; pass 10
 tells waiting: key grp, rank 2, host2
 2x cancel 0,1; pass 0.2; wait 0,1 pg/store_based_barrier_key:grp:last_worker; pass 0.8; holds waiting; pass 9
-says rank 0 on host0 and rank 1 on host1 have waited up to 24 s at the barrier `grp`; not there: rank 2 on host2
+says and rank 1 on host1 have waited up to 24 s at the barrier `grp`; not there: rank 2 on host2
 cancel 0,1; pass 1; holds waiting; pass 5; holds waiting=0
 = env: processes count themselves and end beside ranks that have met
 rank 0..2 of 2; pass 3; worker 2..4 at 10.0.1.9; pass 1; leave 2..4; pass 6; said ranks_ended=1
