@@ -91,6 +91,8 @@ fn a_run_with_a_missing_node_is_shown_explained_and_counted() {
     );
     let list = get(&server, "/api/v1/runs").json();
     assert_eq!(list["runs"][0]["run_id"], "job");
+    let age = list["now"].as_f64().zip(list["knows_since"].as_f64()).map(|(now, since)| now - since);
+    assert!(age.is_some_and(|age| (0.0..3600.0).contains(&age)), "since its start: {list}");
     assert_eq!(list["runs"][0]["explanation"]["code"], "nodes_missing");
     eventually("the log says it too", || {
         server.log().contains("job round 0: 3 of 4 nodes have joined, the first ")

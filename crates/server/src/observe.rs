@@ -284,8 +284,8 @@ impl Watch {
 
     fn listed(&self, insight: &Insight, now: Timestamp) -> RunList {
         let list = insight.documents(now).list(self.stores.connections());
-        // The clock begins with the server.
-        let started = || list.now - now.0.as_secs_f64();
+        // Timestamps count from long before the start.
+        let started = || list.now - self.clock.up().as_secs_f64();
         RunList { knows_since: self.stores.journal().is_none().then(started), ..list }
     }
 
