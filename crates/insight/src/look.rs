@@ -136,6 +136,11 @@ impl Insight {
             self.told.hold(held, subject, now);
         }
         self.jobs.foreign.pass_time(now);
+        for (key, finding) in self.pasts.not_back(now) {
+            let name = self.jobs.name(&key);
+            let subject = Subject { run_id: Some(name.clone()), text: Some(name) };
+            self.told.hold(Held { store: key.port(), run: None, finding }, subject, now);
+        }
         let utterances = self.told.settle(now);
         self.say(utterances, now);
     }

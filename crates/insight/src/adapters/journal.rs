@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::epoch::Epoch;
 use crate::facts::{MOST_MOMENTS, RunKey, Runs, TimelineEntry, TrackedRun};
+use crate::reason::{Finding, Names};
+use crate::rules::losses;
 use rallypoint_api::{RunKind, RunState};
 use rallypoint_protocol::ids::{RunId, Timestamp};
 
@@ -23,6 +25,9 @@ pub struct Past {
     completed: Option<f64>,
     /// When its workers had met.
     met: Option<f64>,
+    /// Who was there.
+    #[serde(default)]
+    there: Names,
     /// What happened last: when, the code of it, and in words.
     timeline: Vec<(f64, String, String)>,
 }
@@ -51,6 +56,7 @@ impl TrackedRun {
             started: unix(self.round.started),
             completed: unix(self.round.completed),
             met: unix(self.world.shown().met),
+            there: self.who_is_there(),
             timeline: moments.map(|it| (epoch.unix(it.at), it.code.clone(), it.text.clone())).collect(),
         }
     }
@@ -85,7 +91,8 @@ impl TrackedRun {
         }
         if self.life.ended_with_server && !past.state.is_over() {
             // Agents of the c10d backend need the store all the time.
-            self.life.not_back = Some(past.goes_on() && self.kind != RunKind::C10d);
+            let may_go_on = past.goes_on() && self.kind != RunKind::C10d;
+            self.life.not_back = Some((past.there.clone(), may_go_on));
         }
         self.touch();
     }
@@ -107,10 +114,22 @@ pub(crate) struct Pasts {
     looked: Option<Timestamp>,
 }
 
-/// Nodes of a native round that formed when the last server ended ask again within this time.
-const ASK_AGAIN: Duration = Duration::from_secs(30);
+/// Whoever comes again to a server that was restarted has done so within this time.
+pub(crate) const COMES_BACK: Duration = Duration::from_secs(30);
+/// For how long it is told that nobody has come back.
+const NOT_BACK_SHOWN: Duration = Duration::from_hours(1);
 
 impl Pasts {
+    /// Runs of which nothing is left, as the keys went with those who had written them, and nobody is back.
+    pub(crate) fn not_back(&self, now: Timestamp) -> Vec<(RunKey, Finding)> {
+        let is_told = |at: &Timestamp| (COMES_BACK..NOT_BACK_SHOWN).contains(&now.since(*at));
+        let Some(looked) = self.looked.filter(is_told) else { return Vec::new() };
+        let found = self.of_before.iter().filter_map(|(key, past)| {
+            Some((key.clone(), losses::not_back(key, &past.there, past.goes_on(), looked)?))
+        });
+        found.collect()
+    }
+
     pub(crate) fn restore(&mut self, rows: impl Iterator<Item = PastRow>) {
         self.of_before = rows.filter_map(|(id, past)| Some((run_of(&id)?, past?))).collect();
         self.kept = self.of_before.keys().cloned().collect();
@@ -135,8 +154,8 @@ impl Pasts {
         self.of_before.retain(|key, past| {
             match runs.get_mut(key) {
                 // The rendezvous shows its runs when their nodes ask again.
-                None if key.port().is_none() => return up < ASK_AGAIN,
-                Some(run) if run.kind == RunKind::Announced => return up < ASK_AGAIN,
+                None if key.port().is_none() => return up < COMES_BACK,
+                Some(run) if run.kind == RunKind::Announced => return up < COMES_BACK,
                 None => return !past.state.is_over(),
                 Some(run) if up.is_zero() || key.port().is_none() => run.recall(past, epoch),
                 // It comes anew, or a part of it.

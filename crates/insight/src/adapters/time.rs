@@ -3,13 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use crate::adapters::journal::COMES_BACK;
 use crate::facts::{Plan, Sign, TrackedNode, TrackedRun};
 use crate::rules::{contradictions, ends, losses, starts};
 use rallypoint_api::{Expected, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
-
-/// Whoever connects again to a server that was restarted has done so within this time.
-const COMES_BACK: Duration = Duration::from_secs(30);
 
 impl TrackedRun {
     pub(crate) fn pass_time(&mut self, plan: &Plan, explain_after: Duration, now: Timestamp) {
@@ -50,9 +48,10 @@ impl TrackedRun {
     fn tell_not_back(&mut self, now: Timestamp) {
         if !self.is_empty() {
             self.life.not_back = None;
-        } else if self.restored.is_some_and(|restarted| now.since(restarted) >= COMES_BACK) {
-            self.found(losses::not_back(self, now));
-            self.life.not_back = None;
+        } else if let Some(restarted) = self.restored.filter(|at| now.since(*at) >= COMES_BACK)
+            && let Some((who, may_go_on)) = self.life.not_back.take()
+        {
+            self.found(losses::not_back(&self.key, &who, may_go_on, restarted));
         }
     }
 

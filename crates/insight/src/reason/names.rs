@@ -2,10 +2,10 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Some names, and how many more there are.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Names {
     /// The first of them.
     pub shown: Vec<String>,

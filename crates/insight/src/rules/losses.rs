@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::facts::{Dying, Links, Lost, Meeting, Passed, TrackedNode, TrackedRun, with_pid};
+use crate::facts::{Dying, Links, Lost, Meeting, Passed, RunKey, TrackedNode, TrackedRun, with_pid};
 use crate::reason::{Code, Evidence, Finding, Hold, Names, Place, Presence, Reason, Sighting, are, if_some};
 use crate::totals::Tally;
 use rallypoint_api::{RunState, Seen, Severity};
@@ -279,24 +279,14 @@ pub(crate) fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding>
 }
 
 /// Nobody of those who were connected to the last server has come to this one.
-pub(crate) fn not_back(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
-    let (may_go_on, restarted) = run.life.not_back.zip(run.restored)?;
-    let (who, place) = if run.has_agents() {
-        (Names::of(run.participants().map(TrackedNode::told)), Place::Node)
-    } else {
-        let ranks = run.world.shown().ranks.iter();
-        (Names::of(ranks.map(|(&rank, info)| info.label(rank))), Place::Rank)
-    };
-    let ago = Elapsed(now.since(restarted));
+pub(crate) fn not_back(key: &RunKey, who: &Names, may_go_on: bool, restarted: Timestamp) -> Option<Finding> {
+    let place = if key.id().is_some() { Place::Node } else { Place::Rank };
     let (was, have) = if who.count() == 1 { ("was", "has") } else { ("were", "have") };
     let reason = Code::NotBack
-        .says(format!(
-            "{who} {was} connected to the last server, and {have} not come back since this one was started \
-             {ago} ago"
-        ))
+        .says(format!("{who} {was} connected before this server was started, and {have} not come back"))
         .severe(if may_go_on { Severity::Info } else { Severity::Warning })
-        .misses(place, &who, Sighting::at(Presence::NotBack, restarted));
-    (!who.is_empty()).then(|| Finding::new(reason, format!("{restarted:?}"), restarted))
+        .misses(place, who, Sighting::at(Presence::NotBack, restarted));
+    (!who.is_empty()).then(|| Finding::new(reason, format!("{key:?} {restarted:?}"), restarted))
 }
 
 /// Processes that only counted themselves and ended, the first of them then.

@@ -159,6 +159,9 @@ run 3; cas 0 leave; restart 1; cas 1 next join; cas 2 join; pass 60; said nnodes
 = who gathered with the last server is not said to have never come
 rank 0 of 3 at 10.77.0.0; await 0 1; pass 5; restart 1 0; pass 1; rank 1 of 3 at 10.77.0.1; await 1 0; pass 40
 see explanation.facts.missing.presence.is=not_back,not_back
+= ranks whose addresses went with the last server are not back until they come
+rank 0,1 of 3 at 10.77.0.#; await 0,1 2; pass 3; leave 1; pass 2; restart 1 0; pass 29; said not_back=0
+runs 0; pass 3; holds not_back=1; rank 5:0 of 3 at 10.77.0.0; pass 3; holds not_back=0
 = who has not come since the restart may go on from before
 rank 0,1 of 2 at 10.77.0.#; pass 5; restart 1 0,1; pass 60; rank 5:1 of 2 at 10.77.0.1; await 5 0; pass 40
 said waiting
