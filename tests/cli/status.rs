@@ -143,10 +143,7 @@ fn wrong_usage_is_exit_code_two() {
 fn a_real_server_without_runs_says_so() {
     let server = TestServer::start(&[]);
     let output = status(server.admin, &[]);
-    assert_eq!(
-        shown(&output),
-        "no runs: nobody has come to a store of this server to form a job, as far as is known\n"
-    );
+    assert_eq!(shown(&output), "no runs: no client is connected to a store\n");
     let list: serde_json::Value =
         serde_json::from_slice(&status(server.admin, &["--json"]).stdout).expect("JSON");
     assert_eq!(list["runs"], serde_json::json!([]));

@@ -43,28 +43,21 @@ impl Depth {
 /// All runs. `details` has the runs whose details were fetched.
 pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> TextWriter {
     if list.runs.is_empty() {
-        // Some runs may have ended, or their keys have a prefix of their own; the explanations say so.
-        let unknown = match list.connections {
-            0 => "no runs: no client is connected to a store".to_owned(),
-            n => format!("no runs: {} connected", counted(count(n), "client is", "clients are")),
+        let clients = match list.connections {
+            0 => "no client is connected to a store".to_owned(),
+            n => counted(count(n), "client is connected", "clients are connected"),
         };
-        let nobody =
-            "no runs: nobody has come to a store of this server to form a job, as far as is known".to_owned();
-        let clients = counted(count(list.connections), "client is connected", "clients are connected");
-        let somebody = format!(
-            "no runs: {clients}, and no keys show a job: the exchange of a process group has not begun, its \
-             keys have a prefix of the program's own (PrefixStore), or the run was forgotten"
-        );
         let is_explained = |said: &Explanation| {
             // These are of links and ports, and tell nothing of jobs.
             const CODES: [&str; 3] = ["link_away", "lost", "wrong_port"];
             !CODES.contains(&said.code.as_str())
         };
-        let text = match list.connections {
-            _ if list.explanations.iter().any(is_explained) => unknown,
-            0 => nobody,
-            _ => somebody,
-        };
+        let mut text = format!("no runs: {clients}");
+        // Some runs may have ended, or their keys have a prefix of their own; the explanations say so.
+        if list.connections > 0 && !list.explanations.iter().any(is_explained) {
+            text += ", and no keys show a job: the exchange of a process group has not begun, its keys have a \
+                     prefix of the program's own (PrefixStore), or the run was forgotten";
+        }
         out.sentence(0, 0, Style::new(), &text);
     }
     let label = list.runs.iter().map(|run| name(run).chars().count()).max().unwrap_or(0);

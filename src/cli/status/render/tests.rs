@@ -436,7 +436,7 @@ fn ranks_that_have_just_left_do_not_run() {
 #[test]
 fn no_run_is_said_too() {
     insta::assert_snapshot!(overview(&[], 100), @r"
-    no runs: nobody has come to a store of this server to form a job, as far as is known
+    no runs: no client is connected to a store
     ");
 }
 
