@@ -275,6 +275,23 @@ fn a_tcpstore_client_on_the_admin_port_is_told_where_the_store_is() {
 }
 
 #[test]
+fn a_key_that_is_there_and_polled_is_not_missing() {
+    let server = TestServer::start(&[]);
+    let mut client = Client::connect(&server, 1);
+    client.set("/bar/init", "3");
+    eventually("the poll is shown", || {
+        client.say(&Request::Get { key: b"/bar/init" });
+        let waits = get(&server, "/api/v1/waits").json();
+        let wait = &waits["waits"][0];
+        let shown = [&wait["op"], &wait["polled"], &wait["missing"]];
+        wait.is_object() && {
+            assert_eq!(shown, [&json!("poll"), &json!("/bar/init"), &json!([])]);
+            true
+        }
+    });
+}
+
+#[test]
 fn without_insight_nothing_is_looked_at() {
     let server = TestServer::start(&["--insight", "off"]);
     let mut agent = Client::connect(&server, 1);

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One outstanding WAIT or BARRIER: an element of `WaitList` and of a run's `waits`.
+/// One outstanding WAIT or BARRIER, or a key that a client asks for again and again: an element of `WaitList`
+/// and, but for these, of a run's `waits`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Wait {
@@ -20,7 +21,7 @@ pub struct Wait {
     /// The waiting client, in words: `rank 3`, `node train-llm-2`.
     #[cfg_attr(feature = "openapi", schema(required))]
     pub who: Option<String>,
-    /// `wait` or `barrier`.
+    /// `wait`, `barrier`, or `poll`: it asks again and again, and nothing blocks it.
     pub op: String,
     /// How long it has waited.
     pub waited_seconds: f64,
@@ -28,6 +29,9 @@ pub struct Wait {
     pub keys: usize,
     /// Up to ten keys that are still missing; for a barrier its key.
     pub missing: Vec<String>,
+    /// The key that is polled, whether it is there or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polled: Option<String>,
     /// The number of arrivals that the barrier waits for.
     #[cfg_attr(feature = "openapi", schema(required))]
     pub world_size: Option<i64>,

@@ -11,7 +11,7 @@ use crate::report::summary::{nodes, pods, rank_grid, summary};
 use crate::rules::waiting::root::Traced;
 use rallypoint_api::{Run, RunKind, RunList, RunSummary, Severity, Wait, WaitList};
 use rallypoint_protocol::ids::{ShownKey, Timestamp};
-use rallypoint_store::WaitView;
+use rallypoint_store::{Polled, WaitView};
 
 const WAITS_SHOWN: usize = 1000;
 
@@ -141,16 +141,20 @@ impl Documents<'_> {
             Some(Traced { run, who, writer, reason }) => (run, Some(who), writer, reason),
             None => Default::default(),
         };
+        // One that waits in slices waits.
+        let polls = wait.polled.filter(|it| *it != Polled::AbsentAgain);
+        let keys: Vec<String> = wait.missing.iter().map(|key| ShownKey(key).to_string()).collect();
         Wait {
             store,
             run_id: run.map(|run| self.jobs.name(&run)),
             peer: Some(wait.peer.to_string()),
             pid: wait.pid,
             who: who.map(|who| format!("{who}{away}")),
-            op: if wait.barrier_size.is_some() { "barrier" } else { "wait" }.into(),
+            op: wait.barrier_size.map_or(polls.map_or("wait", |_| "poll"), |_| "barrier").into(),
             waited_seconds: rounded(waited.as_secs_f64()),
             keys: wait.keys,
-            missing: wait.missing.iter().map(|key| ShownKey(key).to_string()).collect(),
+            polled: polls.and_then(|_| keys.first().cloned()),
+            missing: if polls.is_none_or(Polled::is_absent) { keys } else { Vec::new() },
             world_size: wait.barrier_size,
             writer,
             reason,
