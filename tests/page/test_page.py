@@ -37,7 +37,7 @@ def test_a_missing_node_is_named_with_what_to_do(admin: Admin, open_page: Open) 
     "text",
     [
         "train-llm round 1 complete: 3 of 4 go on 0.2 s later, nobody was started again; lost: train-llm-2, rank 2: the connection closed",
-        "train-llm: train-llm-2, rank 2: not heard from since the last answer 1.5 s ago; given up after 5 s of silence",
+        "train-llm: train-llm-2, rank 2: not heard from for 1.5 s; given up after 5 s of silence",
         "train-llm round 0: 3 of 4 nodes are there",
     ],
 )

@@ -105,6 +105,7 @@ impl Jobs {
             plans,
             awake_since: *awake_since,
             now,
+            is_of_past: false,
             processes: OnceCell::new(),
             counted: OnceCell::new(),
             published: OnceCell::new(),

@@ -213,9 +213,9 @@ fn seen(signs: &[Sign], is_now: bool) -> String {
             Did::Failed => "failed".to_owned(),
             Did::Closed if is_now => format!("the connection{s} closed, and nothing came for {ago}"),
             Did::Closed => format!("the connection{s} closed"),
-            Did::Silent if is_now => format!("not heard from since the last answer {ago} ago"),
+            Did::Silent if is_now => format!("not heard from for {ago}"),
             Did::Silent => "not heard from".to_owned(),
-            Did::NotBack if is_now => format!("not heard from since the server was restarted {ago} ago"),
+            Did::NotBack if is_now => format!("not heard from for {ago}, since the server was restarted"),
             Did::NotBack => "not heard from since the server was restarted".to_owned(),
         };
         let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();

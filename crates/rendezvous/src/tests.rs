@@ -634,7 +634,7 @@ fn a_node_that_falls_silent_is_lost_after_three_intervals_and_the_others_join_ag
     let notified = table.notified;
     table.advance(SECOND);
     assert_eq!((table.action("a", 1), table.notified), (Action::Rejoin, notified + 1));
-    table.told("round 1 is over: b (10.0.0.1), rank 1: not heard from since the last answer 15 s ago");
+    table.told("round 1 is over: b (10.0.0.1), rank 1: not heard from for 15 s");
     assert_eq!(table.beat("b", 1), Action::Rejoin, "it hears so when it comes back");
 }
 
@@ -649,7 +649,7 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
         table.advance(Duration::from_millis(900));
     }
     table.advance(15 * SECOND);
-    table.told("b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from since the last answer 14 s ago");
+    table.told("b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from for 14 s");
     // The report says of each node how its loss was noticed.
     let mut other = Table::new();
     other.all_join(&["a", "b", "c"], 3, 3);
@@ -661,7 +661,7 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     other.advance(15 * SECOND);
     other.told(
         "round 1 is over: c (10.0.0.1), rank 2: the connection closed, and nothing came for 15 s; b \
-         (10.0.0.1), rank 1: not heard from since the last answer 15 s ago; its nodes are to join again",
+         (10.0.0.1), rank 1: not heard from for 15 s; its nodes are to join again",
     );
     // Each silent node may be the reason why another one joins again.
     let mut other = Table::new();
@@ -671,7 +671,7 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     other.advance(8 * SECOND);
     other.join(again("a", "2", 3, 3)).expect("it waits");
     other.told(
-        "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from since the last answer 8 s ago; a \
+        "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from for 8 s; a \
          (10.0.0.1), rank 0: joined again",
     );
     table.join(again("a", "2", 3, 3)).expect("it waits");
@@ -794,9 +794,9 @@ fn silence_after_a_restart_counts_from_that() {
     table.advance(8 * SECOND);
     table.beat("a", 1);
     table.advance(8 * SECOND);
-    let text = "round 1 is over: b (10.0.0.1), rank 1: not heard from since the server was \
-                restarted 15 s ago";
-    table.told(text);
+    table.told(
+        "round 1 is over: b (10.0.0.1), rank 1: not heard from for 15 s, since the server was restarted",
+    );
 }
 
 #[test]
@@ -808,7 +808,7 @@ fn a_broken_poll_keeps_its_place_for_the_keep_alive() {
     table.all_join(&["a"], 2, 2);
     table.cut("a");
     table.advance(15 * SECOND);
-    table.told("round 1: a (10.0.0.1): not heard from since the last answer 15 s ago");
+    table.told("round 1: a (10.0.0.1): not heard from for 15 s");
     table.all_join(&["b"], 2, 2);
     assert!(table.completed.is_empty(), "a lost node does not fill a round");
     table.all_join(&["a"], 2, 2);
@@ -1242,7 +1242,7 @@ fn nodes_that_are_late_are_told_once_and_together() {
     };
     assert_eq!(told(&table), Vec::<String>::new());
     table.advance(SECOND);
-    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from since the last answer 5.5 s ago; \
+    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from for 5.5 s; \
                 given up after 15 s of silence";
     assert_eq!(told(&table), [text]);
     table.advance(6 * SECOND);
@@ -1252,7 +1252,7 @@ fn nodes_that_are_late_are_told_once_and_together() {
     table.cut("b");
     table.advance(8 * SECOND);
     assert_eq!(told(&table).len(), 2);
-    table.told("c (10.0.0.1), rank 2: not heard from since the last answer 15 s ago");
+    table.told("c (10.0.0.1), rank 2: not heard from for 15 s");
 
     // A waiting node is reported like a node of a round.
     let mut table = Table::new();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::facts::{Claim, Clash, Client, GivenUp, Published, RankInfo, RunKey, TrackedRun, Waiting};
+use crate::identity::processes::Graph;
 use crate::jobs::{Fold, Jobs};
 use crate::reason::Evidence;
 use crate::rules::waiting::given_up;
@@ -374,6 +375,7 @@ impl Fold<'_> {
         // Thousands may give up on one key: what is known of it is looked up for the first of them.
         let mut given_up = before.unwrap_or_else(|| {
             let graph = self.jobs.graph(self.port, self.at);
+            let graph = graph.map(|graph| Graph { is_of_past: true, ..graph });
             let beside = graph.map(|graph| graph.beside(topic.0.as_ref(), conn, &topic.1));
             GivenUp { at: self.at, ..beside.unwrap_or_default() }
         });

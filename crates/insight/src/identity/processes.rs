@@ -30,6 +30,8 @@ pub(crate) struct Graph<'i> {
     /// Since when this server has not been away.
     pub(crate) awake_since: Timestamp,
     pub(crate) now: Timestamp,
+    /// What is said is shown later, too: without times that are counted from now.
+    pub(crate) is_of_past: bool,
     /// Computed when one of the explanations needs them, for all of them.
     pub(crate) processes: OnceCell<Processes>,
     pub(crate) counted: OnceCell<CountedRanks>,
@@ -269,13 +271,19 @@ impl Graph<'_> {
     /// The ranks of a run whose processes are gone, or its processes that have told no rank.
     pub(crate) fn ended_ranks(&self, run: &TrackedRun, meeting: &Meeting) -> Names {
         let gone = |who: String, at: Timestamp, is_cut_off| {
-            format!("{who} ({})", Sighting::at(Presence::gone(is_cut_off), at).says(self.now))
+            self.with(&who, Sighting::at(Presence::gone(is_cut_off), at))
         };
         if run.world.is_unnamed() {
             return Names::of_some(run.ended_unnamed(), |it| gone(run.process_label(it), it.at, false));
         }
         let ended = meeting.ranks.iter().filter_map(|(&rank, info)| Some((rank, info, info.gone?)));
         Names::of_some(ended, |(rank, info, at)| gone(info.label(rank), at, info.is_cut_off))
+    }
+
+    /// Somebody, with what was seen of it.
+    pub(crate) fn with(&self, who: &str, seen: Sighting) -> String {
+        let at = seen.at.filter(|_| !self.is_of_past);
+        format!("{who} ({})", Sighting { at, ..seen }.says(self.now))
     }
 
     /// `, rank 0 of `weights/0``: the group beside that of all ranks that a client is in, for people.
@@ -349,8 +357,8 @@ impl Graph<'_> {
             Some(((busy.contains(&client.origin()), client.rank, who), (conn, client)))
         });
         Names::of_some(others.collect::<BTreeMap<_, _>>(), |(_, (conn, client))| {
-            let doing = self.doing(conn, of.map(|(run, _)| run)).says(self.now);
-            format!("{}{} ({doing})", self.who(conn), Self::group_of(client))
+            let who = format!("{}{}", self.who(conn), Self::group_of(client));
+            self.with(&who, self.doing(conn, of.map(|(run, _)| run)))
         })
     }
 

@@ -356,9 +356,11 @@ impl Graph<'_> {
         let is_rank = |it| meetings().flat_map(Meeting::known).any(|rank| rank.process() == Some(it));
         let near = self.store.passed.iter().filter(|passed| passed.closed.at + BEFORE >= began);
         let ended = near.filter(|passed| !passed.process.is_some_and(|it| is_back(it) || is_rank(it)));
-        Names::of(ended.filter(|passed| which(passed)).map(|Passed { closed, .. }| {
-            format!("{} ({})", closed.who, Sighting::at(Presence::Closed, closed.at).says(self.now))
-        }))
+        Names::of(
+            ended.filter(|passed| which(passed)).map(|Passed { closed, .. }| {
+                self.with(&closed.who, Sighting::at(Presence::Closed, closed.at))
+            }),
+        )
     }
 }
 

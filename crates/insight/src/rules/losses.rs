@@ -87,8 +87,10 @@ pub(crate) fn taken_out(
     let (about, by) = (nodes.to_string(), run.name_of(conn, wrote));
     let heard_of = removed.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
     let evidence: Vec<_> = heard_of.chain([wrote.clone()]).collect();
-    let silent = Elapsed(wrote.at.since(heard));
-    let how = format!("last heartbeat {silent} ago, taken out of the round by {by}");
+    // When those of before a restart came is not known.
+    let silent = Some(Elapsed(wrote.at.since(heard))).filter(|_| run.restored.is_none_or(|at| heard > at));
+    let silent = if_some(silent, |silent| format!(", {silent} after the last heartbeat"));
+    let how = format!("taken out of the round by {by}{silent}");
     let seen = Sighting::at(Presence::TakenOut, heard);
     let clock = run.node_of(conn).and_then(|node| node.clock);
     let behind = removed.iter().filter_map(|node| {

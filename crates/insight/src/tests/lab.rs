@@ -200,6 +200,9 @@ impl Lab {
                 self.scene.tell(at, self.began - self.epoch, explanation, *aloud);
                 if *aloud {
                     assert_eq!(super::grammar::fault(&explanation.text), None, "{}", explanation.text);
+                    // What has happened is shown later, too.
+                    let is_of_now = !explanation.holds && explanation.text.contains(" ago");
+                    assert!(!is_of_now, "{}", explanation.text);
                     self.said.push((at, explanation.clone()));
                 }
             }

@@ -143,6 +143,9 @@ said lost=1
 = who finished before a restart does not die in the next attempt (2)
 static 0..3 of 3; assign 0 3x1; pass 5; sexit 0; pass 2; restart 1; leave 1; static 11:1 of 3; pass 3; leave 0
 pass 5; said lost=1
+= heartbeats of before a restart tell nothing of clocks
+join 0,1; pass 6; restart 1 0,1; pass 12; agent 7 at 10.77.0.17; cas 7 drop:0 drop:1 join; pass 2; said lost=1
+nowhere clocks differ
 = who went with the server before all had joined is gone
 join 0,1; expect 3..3; restart 1 1; expect 3..3; pass 40; agent 4; pass 1
 see missing.presence=not_back missing.name=node1

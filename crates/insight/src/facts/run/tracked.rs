@@ -469,7 +469,8 @@ impl TrackedRun {
         // Any of the run's agents stood for the writer of its state: which node is whose, is found again.
         if self.kind == RunKind::C10d {
             self.life.nodes.iter_mut().filter(|node| node.gone.is_none()).for_each(|node| node.conn = None);
-            self.life.nodes.iter_mut().for_each(|node| node.asks_not_for = None);
+            // When their heartbeats came is not known, so nothing can be said of their clocks.
+            self.life.nodes.iter_mut().for_each(|node| (node.asks_not_for, node.clock) = (None, None));
         }
         self.settle_static(at);
         self.check_ranks();
