@@ -256,7 +256,7 @@ impl Sheet {
         let Some(whole) = whole else { return };
         self.waits(out, &whole.waits);
         if let Some(store) = &whole.workers_store {
-            out.sentence(2, 4, FAINT, &format!("its workers meet elsewhere: {}", clean(store)));
+            out.sentence(2, 4, FAINT, &format!("its workers were told to meet at {}", clean(store)));
         }
         if let Some(server) = &whole.debug_server {
             out.sentence(2, 4, FAINT, &format!("stacks of its ranks: http://{}", clean(server)));

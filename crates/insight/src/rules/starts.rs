@@ -71,11 +71,10 @@ pub(crate) fn ranks_met(meeting: &Meeting) -> Option<Reason> {
     Some(Code::RoundComplete.says(published).joined(Place::Rank, ranks, Some(ranks)))
 }
 
-/// The workers meet in another store.
+/// The workers are to meet in another store. They may be led here, and import still.
 pub(crate) fn elsewhere(address: &str, now: Timestamp) -> Finding {
-    let text = format!(
-        "the workers meet at {address}, a store that rank 0 hosts itself; their ranks cannot be seen here"
-    );
+    let text =
+        format!("rank 0's agent told the workers to meet at {address}; who meets there is not seen here");
     Finding::new(Code::WorkersElsewhere.says(text), "", now)
 }
 

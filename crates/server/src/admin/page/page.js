@@ -331,7 +331,7 @@ function showState(run, detail) {
   const closes = run.deadline && !isOver(run) ? `; closes at ${clock(run.deadline)}` : "";
   const extra = [run.nodes.waiting && `${count(run.nodes.waiting, "node")} in the wait list`, run.nodes.earlier && `${count(run.nodes.earlier, "node")} not joined again`, run.nodes.redundant && `${run.nodes.redundant} beyond the maximum`,
     run.nodes.finished && `${run.nodes.finished} finished in the round before`,
-    run.exit && run.state !== "exiting" && `${run.exit.arrived} finished`, detail?.workers_store && `its workers meet at ${detail.workers_store}`].filter(Boolean);
+    run.exit && run.state !== "exiting" && `${run.exit.arrived} finished`, detail?.workers_store && `its workers were told to meet at ${detail.workers_store}`].filter(Boolean);
   const debug = detail?.debug_server;
   rebuild("since", [from, closes, source, extra, debug], () => [
     isOver(run) ? ticking(from, "", " ago") : ticking(from, "for "), plain(`${closes}${source}${extra.map((text) => `; ${text}`).join("")}`),
