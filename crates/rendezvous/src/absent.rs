@@ -51,9 +51,9 @@ impl Absentees {
     }
 
     /// A node has joined: it is not absent any more. A new node replaces an absent one of its name or of its
-    /// rank.
-    pub(super) fn is_back(&mut self, who: &Who, rank: Option<u32>, is_new: bool) {
-        let was_absent = self.forget(|absent| absent.who == *who);
+    /// rank. One that joins again does not: another of its name and address may be absent.
+    pub(super) fn is_back(&mut self, node: &Label, who: &Who, rank: Option<u32>, is_new: bool) {
+        let was_absent = self.forget(|absent| absent.who == *who && (is_new || absent.node == *node));
         // A displaced node lost its place to another living node of its name, so a new node does not replace
         // it.
         let was_one = |absent: &Absent| absent.fate != Fate::Displaced && absent.who.name == who.name;

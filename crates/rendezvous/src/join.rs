@@ -47,7 +47,7 @@ impl Run {
         let displaced = self.displaces(&join);
         let previous = self.rejoin(&join, now, out).or(join.previous.map(|place| place.rank));
         self.learn_place(join.previous, &join.info.who(), now, out);
-        self.absent.is_back(&join.info.who(), join.rank, previous.is_none());
+        self.absent.is_back(&join.node, &join.info.who(), join.rank, previous.is_none());
         if let Some(who) = displaced {
             self.note_absent(&join.node, who.clone(), None, Fate::Displaced, now);
             let by = Sign::now(Did::Joined, &join.info.who());

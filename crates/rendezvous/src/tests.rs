@@ -688,6 +688,24 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
 }
 
 #[test]
+fn who_joins_again_does_not_stand_for_another_of_its_host() {
+    let mut table = Table::new();
+    let one = |node: &str, id: &str| Join { node: label(node), ..again("host", id, 3, 3) };
+    for node in ["a", "b", "c"] {
+        table.join(one(node, "1")).expect("a place");
+    }
+    for node in ["a", "b", "c"] {
+        table.beat(node, 1);
+    }
+    table.cut("b");
+    table.advance(16 * SECOND);
+    table.join(one("a", "2")).expect("it waits");
+    table.join(one("c", "2")).expect("it waits");
+    let absent: Vec<_> = table.snapshot().absent.iter().map(|absent| absent.node.to_string()).collect();
+    assert_eq!(absent, ["b"]);
+}
+
+#[test]
 fn nodes_with_one_id_are_named_as_they_displace_each_other() {
     let mut table = Table::new();
     let at = |address: &str, id: &str| {

@@ -375,15 +375,15 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32, names: &SharedName
         };
         Some((&absent.who.name, &absent.who.address, absent.rank, presence, absent.heard))
     });
-    // Who came anew with the name of one that is out is there instead of it.
+    // Who came anew with the name of one that is out, since that was heard last, is there instead of it.
     let is_newcomer = |node: &&NodeSnapshot| {
         came_anew(node) || node.is_new && matches!(node.state, NodeState::Waiting { .. })
     };
-    let newcomers = snapshot.nodes.iter().filter(is_newcomer);
-    let mut newcomers: Vec<&Label> = newcomers.map(|node| &node.info.name).collect();
+    let mut newcomers: Vec<_> = snapshot.nodes.iter().filter(is_newcomer).collect();
     let mut named = Vec::new();
     for (name, address, rank, presence, heard) in of_last_round.chain(gone) {
-        if let Some(at) = newcomers.iter().position(|newcomer| *newcomer == name) {
+        let replaces = |newcomer: &&NodeSnapshot| newcomer.info.name == *name && newcomer.joined >= heard;
+        if let Some(at) = newcomers.iter().position(replaces) {
             newcomers.swap_remove(at);
         } else if named.len() < MISSING_SHOWN {
             let name = Some(names.shown(name, address));
