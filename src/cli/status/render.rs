@@ -195,8 +195,8 @@ const fn present_ranks(ranks: &RankCounts) -> u32 {
     ranks.joined.saturating_add(ranks.away)
 }
 
-/// Ranks without agents, known only because all have published their addresses, or one has for all: with
-/// NCCL's id, or for RPC.
+/// Ranks without agents, known only because all have published their addresses; or some have who tell no
+/// rank, with NCCL's id for all, or each for itself for RPC.
 fn published(run: &RunSummary, since: Elapsed) -> Option<String> {
     let ranks = run.ranks.as_ref().filter(|ranks| run.kind == RunKind::Env && !ranks.have_met)?;
     let present = present_ranks(ranks);
@@ -204,9 +204,8 @@ fn published(run: &RunSummary, since: Elapsed) -> Option<String> {
     if ranks.expected.as_ref().is_some_and(is_short) {
         return None;
     }
-    let all = format!("all published {since} ago");
-    let what = if present > 0 { &all } else { "the first has published where all meet" };
-    Some(format!("{what}, whether they have met is not visible here"))
+    let who = if present > 0 { "all" } else { "the first" };
+    Some(format!("{who} published {since} ago, whether they have met is not visible here"))
 }
 
 /// Whether no node of the complete round sends heartbeats: `rallypoint join` exits when the round is

@@ -104,7 +104,7 @@ function sentenceOf(run, detail) {
       if (ranks?.gone > 0) return `Running; ${count(ranks.gone, "rank")} disconnected`;
       if (run.kind !== "env") return areUnheard(run, detail) ? `Complete: ${count(nodes.joined, "node")}; whether they are there is not known` : `Running: ${count(nodes.joined, "node")}`;
       if (!ranks || ranks.have_met) return `Running: ${count(ranks?.joined || 0, "rank")}`;
-      return `${ranks.joined + ranks.away > 0 ? `All ${count(ranks.joined + ranks.away, "rank")} have published their addresses` : "The first has published where all meet"}; whether they have met is not visible here`;
+      return `${ranks.joined + ranks.away > 0 ? `All ${count(ranks.joined + ranks.away, "rank")} have published their addresses` : "The first has published its address"}; whether they have met is not visible here`;
     case "restarting": return `Restarting: ${count(nodes.waiting, "node")} ${nodes.waiting === 1 ? "waits" : "wait"} for the next round${nodesGone && `; ${nodesGone}`}`;
     case "exiting": return `${exit?.arrived ?? 0} of ${count(exit?.expected ?? nodes.joined, "node")} have finished`;
     case "finished": return "Finished";
