@@ -183,13 +183,13 @@ impl Reason {
     }
 
     /// Names the processes that have ended.
-    pub(crate) fn ended(self, ended: &Names) -> Self {
-        Self { ended: ended.count(), ..self.lacks("gone", Place::Rank, ended, Presence::Closed) }
+    pub(crate) fn ended(self, what: Place, ended: &Names) -> Self {
+        Self { ended: ended.count(), ..self.lacks("gone", what, ended, Presence::Closed) }
     }
 
     /// The other processes of a run in which some wait: those that wait elsewhere or nowhere.
-    pub(crate) fn others(self, others: &Names) -> Self {
-        self.lacks("not there", Place::Rank, others, Presence::Connected)
+    pub(crate) fn others(self, what: Place, others: &Names) -> Self {
+        self.lacks("not there", what, others, Presence::Connected)
     }
 
     /// Processes that are connected and have told no rank: `title` of them may be missing.

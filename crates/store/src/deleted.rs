@@ -6,12 +6,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use rallypoint_protocol::ids::{ConnId, Timestamp};
 
-/// What is known of the past of a key that is not there.
+/// What is known of the past of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyPast {
     /// The key has never been there.
     #[default]
     NotDeleted,
+    /// The key is there: this client wrote it last.
+    Written(ConnId),
     /// This client deleted the key then.
     Deleted(ConnId, Timestamp),
     /// This client took the last item of the queue then.

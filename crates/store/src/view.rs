@@ -152,7 +152,10 @@ impl Store {
                 let known = known.entry(key.clone()).or_insert_with(|| {
                     let is_absent = is_of_program && wait.polled.is_none_or(Polled::is_absent);
                     let similar = if is_absent { self.similar_to(key, &mut looks) } else { None };
-                    (similar, self.deleted.past_of(key))
+                    let slot =
+                        self.keys.find(key).map(|id| self.keys.slot(id)).filter(|slot| slot.is_present());
+                    let writer = slot.and_then(|slot| slot.writers().next());
+                    (similar, writer.map_or_else(|| self.deleted.past_of(key), KeyPast::Written))
                 });
                 (wait.similar, wait.past) = known.clone();
             }

@@ -196,8 +196,8 @@ impl Graph<'_> {
             .says(format!("{} {waited} for {what}", clients(&who)))
             .look_at(look_at)
             .held(&who)
-            .ended(&ended)
-            .others(&others)
+            .ended(Place::Rank, &ended)
+            .others(Place::Rank, &others)
             .and("have published there", &published)
     }
 

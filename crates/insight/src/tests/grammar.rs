@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::epoch::Epoch;
-use crate::reason::{Code, Finding, Names};
+use crate::reason::{Code, Finding, Names, Place};
 use crate::report::log::{Subject, Told};
 use crate::rules::Held;
 use rallypoint_protocol::ids::Timestamp;
@@ -134,7 +134,7 @@ fn that_more_have_ended_is_said_again() {
     let mut log = Told::new(Duration::from_secs(3), Epoch(0.0));
     let mut look = |secs, ended: usize| {
         let ended = Names::of((0..ended).map(|rank| format!("rank {rank}")));
-        let reason = Code::WaitingForKey.says("rank 9 has waited for `vocab`").ended(&ended);
+        let reason = Code::WaitingForKey.says("rank 9 has waited for `vocab`").ended(Place::Rank, &ended);
         let finding = Finding::new(reason, "vocab", at(0));
         log.hold(Held { store: None, run: None, finding }, Subject::default(), at(secs));
         log.settle(at(secs)).len()

@@ -66,10 +66,15 @@ nowhere 802 gave up | 802 at 10.0.0.2 gave up
 = who had locks of all kinds has ended and others try to take them, and one reads a text that it wrote
 come 1..7; lock 1 download; set 1 held; add 1 counter; set 1 state writing; leave 1; pass 1
 12x lock 2,3 download; ask 4 held; add 5 counter; take 5 counter; get 6 state; pass 0.5
-says 802 at 10.0.0.2 and process 803 | `download` again and again for up to | gone: process 801 at 10.0.0.1
+says 802 at 10.0.0.2 and process 803 | `download` again and again for | written by: process 801 at 10.0.0.1
 says 804 at 10.0.0.4 has asked for `held` again and again | which is there; gone: process 801 at 10.0.0.1
 says 805 at 10.0.0.5 has asked for `counter` again and again | they take back; gone: process 801
 says 806 at 10.0.0.6 has asked for `state` again and again | which has not changed; gone: process 801
+= of a lock that was taken away and is had by another that one alone is named
+come 1..5; lock 1 ckpt; leave 1; pass 1; del 4 ckpt; lock 2 ckpt; leave 4; pass 1
+12x lock 3 ckpt; pass 0.5
+says 803 at 10.0.0.3 has asked for `ckpt` | written by: process 802 at 10.0.0.2 (connected
+nowhere process 801 | process 804
 = who waited once and gave up does not ask again and again with another
 come 1,2; wait 1 go; pass 0.7; cancel 1
 30x ask 2 go; pass 0.2

@@ -25,8 +25,8 @@ pub(crate) fn gave_up(key: &[u8], known: GivenUp) -> Finding {
         .says(format!("{who} gave up on `{about}` after {waited}{goes_on}{writer}"))
         .held(&who)
         .lacks("missing", Place::Rank, &missing, Presence::Unknown)
-        .ended(&ended)
-        .others(&others)
+        .ended(Place::Rank, &ended)
+        .others(Place::Rank, &others)
         .when(is_of_program, |reason| reason.severe(Severity::Info))
         .when(again, |reason| reason.severe(Severity::Info).look_at(POLLS));
     Finding::new(reason, about, at).seen(evidence).in_round(wanted(key).round)

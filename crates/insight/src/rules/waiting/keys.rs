@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use crate::facts::{Meeting, Published, RunKey, TrackedRun, Waiting, process};
 use crate::identity::processes::Graph;
 use crate::reason::{
-    Code, Finding, Hold, Names, RESET, SAME_GROUPS, SLIP, all, are, clients, has, have_waited, if_any,
-    if_some,
+    Code, Finding, Hold, Names, Place, Presence, RESET, SAME_GROUPS, SLIP, Sighting, all, are, clients, has,
+    have_waited, if_any, if_some,
 };
 use crate::rules::waiting::NOT_REACHED;
 use rallypoint_api::Severity;
@@ -194,6 +194,9 @@ impl Graph<'_> {
                 (self.passed_since(since, |_| true), others)
             }
         };
+        // The others have nothing to do with a lock.
+        let (holder, seen) = self.holder(polled, wait.view.past);
+        let (ended, others) = if holder.is_empty() { (ended, others) } else { Default::default() };
         let publisher = published_by(key);
         let most = sizes.keys().next_back();
         let is_beyond = group.zip(most).is_some_and(|((.., rank), most)| rank >= *most);
@@ -281,11 +284,27 @@ impl Graph<'_> {
         };
         let more = members.iter().flat_map(|(_, wait)| wait.view.missing.iter().skip(1));
         let more = Names::of_some(more.collect::<BTreeSet<_>>(), |key| format!("`{}`", ShownKey(key)));
-        let reason = reason.and("waited for with it", &more).held(&who).ended(&ended).others(&others);
+        let what = if of_run.is_some() { Place::Rank } else { Place::Process };
+        let reason = reason.and("waited for with it", &more).held(&who).ended(what, &ended);
+        let reason = reason.others(what, &others).lacks("written by", what, &holder, seen);
         let reason = reason.then(&self.all_wait()).and("gone, and told no rank here", &strangers.0);
         let reason = reason.may_be("connected, and told no rank here", strangers.1);
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
         Some(Finding::new(reason, about, since).seen(waits))
+    }
+
+    /// Who has written the value of a lock, and is connected or not.
+    fn holder(&self, polled: Option<Polled>, past: KeyPast) -> (Names, Presence) {
+        let (Some(Polled::Held), KeyPast::Written(wrote)) = (polled, past) else {
+            return (Names::default(), Presence::Unknown);
+        };
+        if let Some(closed) = self.store.passed.iter().find(|it| it.conn == wrote).map(|it| &it.closed) {
+            let closed = self.with(&closed.who, Sighting::at(Presence::Closed, closed.at));
+            return (Names::of([closed]), Presence::Closed);
+        }
+        let there = self.everybody().get(&wrote);
+        let there = there.map(|(who, known)| self.with(who, self.doing(*known, None)));
+        (Names::of(there), Presence::Connected)
     }
 
     /// `; all 3 processes that are connected wait`: none of them writes what they wait for. Agents write
