@@ -155,6 +155,7 @@ fn first_to_leave(run: &TrackedRun, now: Timestamp) -> Option<String> {
 
 /// Every process of a run without agents has ended, which had met as far as is known.
 pub(crate) fn all_ended(about: String, Ended { at, processes, ran, first }: Ended) -> Finding {
+    let first = first.filter(|(_, before)| before.0.as_millis() > 0);
     let first = first.map(|(rank, before)| format!("{rank}, {before} before the last"));
     let reason = all_closed(processes, Place::Process, &format!(" after {ran}"), first);
     Finding::new(reason, about, at)
