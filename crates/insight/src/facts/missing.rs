@@ -134,8 +134,10 @@ pub(crate) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
     let earlier = earlier.map(|node| of(node, Presence::Unknown, Some(node.last_seen())));
     let is_there = |node: &Absent| node.name.as_deref().is_some_and(|name| there.contains(name));
     let one_more = wanted.saturating_add(1);
-    let all = gone(run, &there)
-        .chain(connected.filter(|node| !is_there(node)))
+    // In the place of who is gone another may have come.
+    let all = connected
+        .filter(|node| !is_there(node))
+        .chain(gone(run, &there))
         .chain(if_few(announced(plan, &there).take(one_more).collect()))
         .chain(if_few(named.filter(|node| !is_there(node)).take(one_more).collect()))
         .chain(earlier.filter(|node| !is_there(node)))

@@ -18,6 +18,10 @@ wait 1 c10d/torchelastic/assigned_ranks/1; pass 1; leave 2; pass 14
 agent 7 at 10.77.0.12; cas 7 drop:0 drop:2 wait; pass 3; see missing.name=; pass 40
 cas 7 drop:1 next join; pass 70
 never waiting for node rank 0
+= of those that a round may lack the connected are named before the dead
+all 0..3; wait 0 c10d/torchelastic/role_info/2; wait 1 c10d/torchelastic/assigned_ranks/1; pass 1; leave 2
+pass 14; agent 7 at 10.77.0.17; cas 7 drop:0 drop:2 wait; pass 3; cas 7 drop:1 next join; pass 3
+see missing.name=node0,node1
 = a dead node is missing by name while its successor has another place
 agent 0,1; cas 0,1 join; leave 1; pass 0.5; agent 7 at 10.77.0.11; agent 2; cas 7,2 join; pass 3
 cas 2 complete; pass 5; see nodes.joined=3 nodes.gone=1 nodes.missing=1 missing.name=node1 missing.rank=1
