@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::Insight;
 use crate::facts::{Client, RunKey, TrackedRun};
-use crate::reason::{Code, Names, Reason};
-use crate::report::log::{Change, Subject, Utterance};
+use crate::jobs::Jobs;
+use crate::reason::{Code, Reason};
+use crate::report::log::{Change, Entry, Subject, Topic, Utterance};
 use crate::report::summary::summary;
 use crate::rules::waiting::given_up;
 use crate::rules::{self, Held, contradictions, losses};
@@ -15,6 +16,26 @@ use rallypoint_protocol::keys::is_asked_for;
 
 /// A run that is over is shown this long.
 const OVER_SHOWN: Duration = Duration::from_hours(1);
+
+/// Whether what happened is so still; `None`: it is past, as its run is complete again, or over.
+fn lasts(jobs: &Jobs, topic: &Topic, Entry { reason, evidence, since, .. }: &Entry) -> Option<bool> {
+    use Code::{
+        JoinRefused, Lost, RoundComplete, RunClosed, RunStarted, TorchVersionsDiffer, UnreadableState,
+    };
+    if !reason.claims.is_empty() {
+        let clients = &jobs.stores.get(&topic.store?)?.clients;
+        let of_one = |of: &Vec<_>| of.iter().filter(|conn| clients.contains_key(conn)).count();
+        return reason.claims.iter().any(|of| of_one(of) > 1).then_some(true);
+    }
+    let Some(run) = topic.run.as_ref().and_then(|key| jobs.runs.get(key)) else { return Some(false) };
+    let is_past = match reason.code {
+        JoinRefused | RunClosed | RunStarted | TorchVersionsDiffer | UnreadableState => false,
+        Code::WorldSizesDiffer => return run.world.differ.then_some(true),
+        code if code != RoundComplete && reason.severity == Severity::Info => false,
+        _ => run.mended(reason).is_some_and(|mended| *since < mended),
+    };
+    (!is_past).then(|| reason.code == Lost && run.still_lacks(evidence))
+}
 
 impl Insight {
     /// Lets time pass for each run, and reports what was found of runs and links.
@@ -64,15 +85,8 @@ impl Insight {
         // learns only afterwards that those at the barrier have succeeded.
         held.finding.reason.is_detail |= run
             .is_some_and(|run| is_close && (run.state == RunState::Finished || !run.round.exit.is_empty()));
-        let is_complete = code == Code::RoundComplete;
-        // The ranks of a round meet while its nodes may be lost.
-        let is_of_nodes = held.finding.reason.counts_nodes();
-        let begins = |run: &&TrackedRun| run.is_elastic() || is_of_nodes && run.native.is_some();
-        if let Some(run) = run.filter(|run| is_complete && begins(run)) {
-            let is_whole = run.is_elastic() || run.round.group >= run.life.earlier_size;
-            self.told.rounds_before(&run.key, is_whole);
-        }
-        let utterance = self.told.fact(held, subject, now);
+        let Self { jobs, told, .. } = self;
+        let utterance = told.fact(held, subject, now, |topic, entry| lasts(jobs, topic, entry));
         self.say(utterance, now);
     }
 
@@ -117,11 +131,11 @@ impl Insight {
     fn tell_second_job(&mut self, port: u16, now: Timestamp) {
         let key = RunKey::Store { port, id: None };
         let run = self.jobs.runs.get_mut(&key).filter(|run| !run.has_agents());
-        let Some((ranks, rank, claims)) = run.and_then(|run| run.world.take_second_job()) else { return };
+        let Some((ranks, claimed)) = run.and_then(|run| run.world.take_second_job()) else { return };
         let store = self.jobs.store(port);
         store.clashes.retain(|clash| clash.run.as_ref() != Some(&key));
         let who = |conn| store.clients.get(&conn).map_or_else(|| "a process".into(), Client::label);
-        let finding = contradictions::second_job(ranks, rank, &Names::of(claims.map(who)), now);
+        let finding = contradictions::second_job(ranks, &claimed, who, now);
         self.fact(Held { store: Some(port), run: Some(key), finding }, now);
     }
 
@@ -141,7 +155,8 @@ impl Insight {
             let subject = Subject { run_id: Some(name.clone()), text: Some(name) };
             self.told.hold(Held { store: key.port(), run: None, finding }, subject, now);
         }
-        let utterances = self.told.settle(now);
+        let Self { jobs, told, .. } = self;
+        let utterances = told.settle(now, |topic, entry| lasts(jobs, topic, entry));
         self.say(utterances, now);
     }
 

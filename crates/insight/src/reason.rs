@@ -29,6 +29,7 @@ pub(crate) use self::words::{
 use crate::epoch::Epoch;
 use crate::totals::Tally;
 use rallypoint_api::{Certainty, ExpectedFrom, Severity};
+use rallypoint_protocol::ids::ConnId;
 
 /// What is said of what was found.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +40,10 @@ pub(crate) struct Reason {
     /// What to do about it. Empty if there is nothing to do.
     pub(crate) look_at: &'static str,
     pub(crate) text: String,
+    /// How many are there as it is told: said then only, as that changes.
+    then: String,
+    /// Who claims each of the places that are claimed twice: it holds while two are there.
+    pub(crate) claims: Vec<Vec<ConnId>>,
     /// It belongs to a run's ordinary course, and is the end of a sentence that begins with the run.
     is_predicate: bool,
     /// How many have ended, where that is a part of what is said: when more do, it is said again.
@@ -81,6 +86,8 @@ impl Code {
             hold,
             look_at,
             text: text.into(),
+            then: String::new(),
+            claims: Vec::new(),
             is_predicate: false,
             ended: 0,
             is_detail: false,
@@ -122,9 +129,22 @@ impl Reason {
         Self { facts: Facts { joined: Some((of, joined)), expected, ..self.facts }, ..self }
     }
 
-    /// Whether it counts nodes.
-    pub(crate) fn counts_nodes(&self) -> bool {
-        self.facts.joined.is_some_and(|(of, _)| of == Place::Node)
+    /// As [`Self::joined`] and in words, as long as it is told for the first time.
+    pub(crate) fn left(self, of: Place, left: u32, expected: Option<u32>) -> Self {
+        Self { then: format!("; {}", of.there(left, expected)), ..self.joined(of, left, expected) }
+    }
+
+    /// What was so only as it was told is not said again.
+    pub(crate) fn was_told(&mut self) {
+        if !std::mem::take(&mut self.then).is_empty() {
+            (self.facts.joined, self.facts.expected) = (None, None);
+        }
+    }
+
+    /// Whether it is about nodes.
+    pub(crate) fn is_of_nodes(&self) -> bool {
+        let missing = self.facts.missing.first().map(|missing| missing.what);
+        self.facts.joined.map(|(of, _)| of).or(missing) == Some(Place::Node)
     }
 
     pub(crate) fn expects(self, expected: Option<u32>) -> Self {
@@ -211,10 +231,11 @@ impl Reason {
 
     /// The sentence, about `subject` (`train-llm round 0`).
     pub(crate) fn sentence(&self, subject: Option<&str>) -> String {
+        let Self { text, then, is_predicate, .. } = self;
         match subject {
-            Some(subject) if self.is_predicate => format!("{subject} {}", self.text),
-            Some(subject) => format!("{subject}: {}", self.text),
-            None => self.text.clone(),
+            Some(subject) if *is_predicate => format!("{subject} {text}{then}"),
+            Some(subject) => format!("{subject}: {text}{then}"),
+            None => format!("{text}{then}"),
         }
     }
 

@@ -184,6 +184,7 @@ impl TrackedRun {
         }
         back.retain(|(at, _)| self.goes_on_with_round(&self.life.nodes[*at]));
         let Some(after) = back.iter().map(|(_, silent)| *silent).max().map(Elapsed) else { return };
+        self.round.back = Some(now);
         let back: Vec<&TrackedNode> = back.iter().map(|(at, _)| &self.life.nodes[*at]).collect();
         let expected = self.expected(plan).map(|expected| expected.min);
         self.found(starts::back(self, &back, after, expected, now));

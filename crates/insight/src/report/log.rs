@@ -42,10 +42,10 @@ pub(crate) struct Subject {
 #[derive(Debug)]
 pub(crate) struct Entry {
     id: u64,
-    reason: Reason,
-    evidence: Vec<Evidence>,
+    pub(crate) reason: Reason,
+    pub(crate) evidence: Vec<Evidence>,
     subject: Subject,
-    since: Timestamp,
+    pub(crate) since: Timestamp,
     /// When to say it next.
     next: Timestamp,
     pause: Duration,
@@ -56,6 +56,7 @@ pub(crate) struct Entry {
     fresh: bool,
     /// A fact, or a wait that is over: when it stops being shown.
     until: Option<Timestamp>,
+    holds: bool,
 }
 
 impl Entry {
@@ -113,6 +114,8 @@ pub(crate) struct Told {
     pub(crate) entries: BTreeMap<Topic, Entry>,
     next_id: u64,
     pub(crate) changes: Vec<Change>,
+    /// Until when what comes again and again is not said, and how long that pause is.
+    pauses: BTreeMap<Topic, (Timestamp, Duration)>,
 }
 
 impl Told {
@@ -126,7 +129,8 @@ impl Told {
     const MOST_CHANGES: usize = 16_384;
 
     pub(crate) fn new(explain_after: Duration, epoch: Epoch) -> Self {
-        Self { explain_after, epoch, entries: BTreeMap::new(), next_id: 1, changes: Vec::new() }
+        let (entries, pauses) = (BTreeMap::new(), BTreeMap::new());
+        Self { explain_after, epoch, entries, next_id: 1, changes: Vec::new(), pauses }
     }
 
     pub(crate) fn tell(&mut self, change: Change) {
@@ -135,25 +139,46 @@ impl Told {
         }
     }
 
-    /// Something that has happened. What comes again and again is said with growing pauses.
-    pub(crate) fn fact(&mut self, held: Held, subject: Subject, now: Timestamp) -> Option<Utterance> {
+    /// Something that has happened, and whether that `lasts`; `None`: it is past already.
+    pub(crate) fn fact(
+        &mut self,
+        held: Held,
+        subject: Subject,
+        now: Timestamp,
+        lasts: impl Fn(&Topic, &Entry) -> Option<bool>,
+    ) -> Option<Utterance> {
         let topic = Topic::of(&held);
-        let before = self.entries.get(&topic).filter(|_| held.finding.reason.hold == Hold::Again);
-        if before.is_some_and(|before| now < before.next) {
+        let comes_again = held.finding.reason.hold == Hold::Again;
+        if comes_again && !self.may_say_again(&topic, now) {
             return None;
         }
-        let longer = before.map(|before| before.pause.saturating_mul(2).min(Self::LONGEST_PAUSE));
         let mut entry = self.entry(&topic, subject, held.finding, now)?;
-        // A node that is refused may come again for long.
-        let is_refused = entry.reason.code == Code::JoinRefused;
-        entry.pause = longer.unwrap_or(if is_refused { Self::FACT_SHOWN } else { Self::AGAIN });
-        entry.next = now + entry.pause;
-        // After twice the pause it is something new.
-        let shown = Self::FACT_SHOWN.max(entry.pause.saturating_mul(2));
-        (entry.said, entry.until) = (true, Some(now + shown));
+        (entry.said, entry.until) = (true, Some(now + Self::FACT_SHOWN));
+        let lasts = lasts(&topic, &entry);
+        entry.holds = lasts == Some(true);
         let said = utter(&topic, &entry, true, self.epoch);
-        self.entries.insert(topic, entry);
+        entry.reason.was_told();
+        lasts.map(|_| self.entries.insert(topic, entry));
         Some(said)
+    }
+
+    /// Whether what comes again and again is to be said now: with growing pauses.
+    fn may_say_again(&mut self, topic: &Topic, now: Timestamp) -> bool {
+        const MOST: usize = 256;
+        // A node that is refused may come again for long.
+        let is_refused = topic.code == Code::JoinRefused;
+        // After twice the pause it is something new.
+        self.pauses.retain(|_, (until, pause)| now < *until + *pause);
+        let pause = match self.pauses.get(topic) {
+            Some((until, _)) if now < *until => return false,
+            Some((_, pause)) => pause.saturating_mul(2).min(Self::LONGEST_PAUSE),
+            None if is_refused => Self::FACT_SHOWN,
+            None => Self::AGAIN,
+        };
+        if self.pauses.len() < MOST || self.pauses.contains_key(topic) {
+            self.pauses.insert(topic.clone(), (now + pause, pause));
+        }
+        true
     }
 
     /// A new entry, if there is room for it, to be said then.
@@ -169,9 +194,22 @@ impl Told {
         }
         let id = self.next_id;
         self.next_id = id.saturating_add(1);
-        let (said, fresh, more_ended, until) = (false, true, MORE_ENDED, None);
+        let (said, holds, fresh, more_ended, until) = (false, true, true, MORE_ENDED, None);
         let pause = self.explain_after.max(Duration::from_secs(1));
-        Some(Entry { id, reason, evidence, subject, since, next, pause, more_ended, said, fresh, until })
+        Some(Entry {
+            id,
+            reason,
+            evidence,
+            subject,
+            since,
+            next,
+            pause,
+            more_ended,
+            said,
+            fresh,
+            until,
+            holds,
+        })
     }
 
     /// Something that holds at the moment.
@@ -195,17 +233,27 @@ impl Told {
         }
     }
 
-    /// Ends a look: says what is due, and drops what no longer holds.
-    pub(crate) fn settle(&mut self, now: Timestamp) -> Vec<Utterance> {
+    /// Ends a look: says what is due, and drops what no longer holds. Of what has happened `lasts` says
+    /// whether it is so still; `None`: it is past, and belongs to the timeline.
+    pub(crate) fn settle(
+        &mut self,
+        now: Timestamp,
+        lasts: impl Fn(&Topic, &Entry) -> Option<bool>,
+    ) -> Vec<Utterance> {
         let mut out = Vec::new();
         let epoch = self.epoch;
         self.entries.retain(|topic, entry| {
             if let Some(until) = entry.until {
-                return now < until;
+                let lasts = lasts(topic, entry);
+                let held = std::mem::replace(&mut entry.holds, lasts == Some(true));
+                if now < until && (lasts.is_none() || entry.holds != held) {
+                    out.push(utter(topic, entry, false, epoch));
+                }
+                return now < until && lasts.is_some();
             }
             if !std::mem::take(&mut entry.fresh) {
                 if entry.said {
-                    entry.until = Some(now);
+                    (entry.until, entry.holds) = (Some(now), false);
                     out.push(utter(topic, entry, false, epoch));
                 }
                 return false;
@@ -289,18 +337,6 @@ impl Told {
     pub(crate) fn forget(&mut self, run: &RunKey) {
         self.entries.retain(|topic, _| topic.run.as_ref() != Some(run));
     }
-
-    /// Forgets how earlier rounds of a run ended, and who was lost then: it is complete again. If it is not
-    /// whole, who was lost against its will stays.
-    pub(crate) fn rounds_before(&mut self, run: &RunKey, is_whole: bool) {
-        use Code::{Lost, NodeSilent, RoundComplete, RoundOver};
-        let is_past = |code| matches!(code, Lost | NodeSilent | RoundComplete | RoundOver);
-        let is_of_it = |topic: &Topic| topic.run.as_ref() == Some(run) && is_past(topic.code);
-        self.entries.retain(|topic, entry| {
-            let stays = entry.until.is_none() || !is_whole && entry.reason.severity == Severity::Error;
-            stays || !is_of_it(topic)
-        });
-    }
 }
 
 fn utter(topic: &Topic, entry: &Entry, aloud: bool, epoch: Epoch) -> Utterance {
@@ -316,7 +352,7 @@ fn show(topic: &Topic, entry: &Entry, epoch: Epoch) -> Explanation {
         code: entry.reason.code.name().to_owned(),
         severity: entry.reason.severity,
         since: epoch.unix(entry.since),
-        holds: entry.until.is_none(),
+        holds: entry.holds,
         certainty: entry.reason.certainty(),
         text: entry.reason.sentence(entry.subject.text.as_deref()),
         remedy: entry.reason.look_at.to_owned(),

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::facts::{Claim, Clash, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, World};
+use crate::facts::{
+    Claim, ClaimedTwice, Clash, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, World,
+};
 use crate::jobs::Jobs;
 use crate::reason::{
     Code, Evidence, Finding, Hold, Names, ONE_JOB, Place, Reason, SAME_GROUPS, are, if_some,
@@ -141,9 +143,11 @@ fn duplicates(
         Claim::Rank(_) => String::new(),
         Claim::Member(id) | Claim::NodeId(id) => id.clone(),
     };
+    let claims = known.values().map(|who| who.keys().copied().collect()).collect();
     let all = Names::of(known.remove(&first.claim).unwrap_or_default().into_values());
     let others = Names::of_some(known, |(claim, who)| format!("{claim} ({})", Names::of(who.into_values())));
-    let reason = claimed(&first.claim.to_string(), &all, &others);
+    let mut reason = claimed(&first.claim.to_string(), &all, &others);
+    reason.claims = claims;
     // What a program makes without `init_process_group` has a URL for a name.
     let is_of_group = matches!(&first.claim, Claim::Member(member) if !member.contains("://"));
     let reason = match () {
@@ -161,13 +165,22 @@ fn duplicates(
     Finding::new(reason, about, first.at).seen(first.wrote.clone())
 }
 
-/// A live process has each of so many ranks already: with one of them and the two processes that claim it.
-pub(crate) fn second_job(ranks: u32, rank: u32, both: &Names, now: Timestamp) -> Finding {
+/// A live process has each of so many ranks already: these two each, which are called so.
+pub(crate) fn second_job(
+    ranks: u32,
+    claimed: &ClaimedTwice,
+    who: impl Fn(ConnId) -> String,
+    now: Timestamp,
+) -> Finding {
+    let of_one = claimed.iter().next();
+    let (rank, both) = of_one
+        .map_or_else(Default::default, |(rank, &(one, other))| (*rank, Names::of([one, other].map(who))));
     let text = format!("each of {ranks} ranks is claimed by several live processes: rank {rank} by {both}");
-    let reason = Code::TwoJobs.says(text).held(both).look_at(
+    let mut reason = Code::TwoJobs.says(text).held(&both).look_at(
         "if these are two jobs, give each its own store (--listen twice, or POST /api/v1/stores); if one \
          process started the other (data workers), only one may make the process group",
     );
+    reason.claims = claimed.values().map(|&(one, other)| vec![one, other]).collect();
     Finding::new(reason, "", now)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::facts::{Ended, Links, Plan, TrackedNode, TrackedRun, missing};
+use crate::facts::{Ended, Links, Plan, SETTLE, TrackedNode, TrackedRun, missing};
 use crate::reason::{
     CLOSED, Code, Evidence, Finding, GONE, Names, Place, Presence, Reason, Sighting, if_any, if_some,
 };
@@ -140,15 +140,17 @@ pub(crate) fn all_gone(run: &TrackedRun, before: RunState, now: Timestamp) -> Op
     }
 }
 
-/// What ended first of a run whose agents have all left: a rank, where they had met here. Static: or else
-/// a node, of several; the agents of other backends end each other.
+/// What ended first of a run whose agents have all left: a rank, where they had met here, or else a node, of
+/// several. The agents of other backends than the static one end each other, within a moment.
 fn first_to_leave(run: &TrackedRun, now: Timestamp) -> Option<String> {
     let rank = run.first_ended(now).map(|(rank, _)| rank);
-    let mut died: Vec<&TrackedNode> = run.participants().filter(|node| node.is_dead()).collect();
-    died.sort_by_key(|node| node.gone);
-    let node = || match died[..] {
-        [first, second, ..] if run.kind == RunKind::Static && first.gone < second.gone => Some(first.told()),
-        _ => None,
+    let mut gone: Vec<_> = run.participants().filter_map(|node| Some((node.gone?, node))).collect();
+    gone.sort_by_key(|(at, _)| *at);
+    let mut died = gone.iter().skip_while(|(_, node)| node.finished);
+    let node = || {
+        let ((first, node), (second, _)) = (died.next()?, died.next()?);
+        let moment = if run.kind == RunKind::Static { Duration::from_nanos(1) } else { SETTLE };
+        (second.since(*first) >= moment).then(|| node.told())
     };
     rank.or_else(node)
 }

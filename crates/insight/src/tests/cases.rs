@@ -129,6 +129,15 @@ rank 0,1 of 3; rank 2 of 4; pass 5; see rank_grid.states=jjj; leave 2; pass 5; s
 = a rank that has left is not never seen in the facts
 rank 0..3 of 4; await 0 3; leave 2; pass 35; holds waiting
 see explanation.facts.missing.presence.is=never_seen,closed
+= what was lost before all came is past [soon free]
+gather 0,1 of 3; pass 2; leave 1; pass 3; holds lost=1; leave 0; pass 0.3
+rank 10..13:0 of 3; pass 3; said lost=1; see explanation=null; see state=running
+= who was lost before a run was over is named by its end [soon free]
+run 2; exit 0; pass 5; leave 1; pass 5; holds lost=1; leave 0; pass 5; see explanation.code=run_ended
+says first: node1
+= a rank is claimed twice while two are there [soon free]
+gather 0 of 3; rank 5:0 of 3; pass 4; holds duplicate_rank=1; leave 5; pass 3; said duplicate_rank=1
+see explanation.code=waiting
 = case 6 two nodes claim one rank
 rank 0,1,2:1 of 3 at 10.0.0.^; pass 5
 = case 6 two nodes claim one rank (2)

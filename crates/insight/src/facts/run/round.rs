@@ -83,6 +83,8 @@ pub(crate) struct RoundFacts {
     /// The agent whose arrival made it complete: it asks for no more nodes than there are.
     pub(crate) filled_by: Option<String>,
     pub(crate) over_at: Option<Timestamp>,
+    /// c10d: when nodes that others had taken out were heard from again.
+    pub(crate) back: Option<Timestamp>,
     /// All that had been written for it was dropped then; c10d: and nobody has written its state again.
     pub(crate) reset: Option<Timestamp>,
 }

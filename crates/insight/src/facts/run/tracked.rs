@@ -11,8 +11,8 @@ use crate::facts::run::limits::{LATE, LATEST, MOST_MOMENTS, MOST_NODES, SETTLE};
 use crate::facts::run::node::{Membership, NodeId, Sign, TrackedNode};
 use crate::facts::run::round::{AssignedRanks, LifeFacts, Native, RoundFacts, TimelineEntry};
 use crate::facts::run::world::{Meeting, NcclRoot, World};
-use crate::reason::{Evidence, Finding, Names, Place, Presence, Sighting};
-use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState};
+use crate::reason::{Code, Evidence, Finding, Names, Place, Presence, Reason, Sighting};
+use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 use rallypoint_protocol::keys::{ExpectedWriter, Wanted};
 
@@ -209,6 +209,36 @@ impl TrackedRun {
         let waiting = self.left_over(Membership::WaitList).filter(|node| node.was_member);
         let waiting = waiting.chain(between).filter(|_| waits).count();
         count(others.saturating_add(waiting))
+    }
+
+    /// Since when what has happened before is past: all have come or are back, or the run is over. An error
+    /// is not while they are fewer than in the round before.
+    pub(crate) fn mended(&self, reason: &Reason) -> Option<Timestamp> {
+        let (met, is_error) = (self.world.shown().met, reason.severity == Severity::Error);
+        match self.state {
+            RunState::Closed => None,
+            // That they gave up is how it ended; the native rendezvous says how itself.
+            RunState::Gone | RunState::Ended if reason.code == Code::GaveUp => None,
+            state if state.is_over() && self.native.is_none() => self.round.over_at,
+            _ if !self.has_agents() => met,
+            _ if is_error && !self.is_elastic() && self.round.group < self.life.earlier_size => None,
+            _ => {
+                let back = self.round.back.filter(|_| !self.lingering().any(TrackedNode::is_silent));
+                let completed = self.round.completed.filter(|_| !is_error || self.lost().next().is_none());
+                completed.max(back).max(met.filter(|_| !reason.is_of_nodes()))
+            }
+        }
+    }
+
+    /// Whether one of those that were seen last so is not there still.
+    pub(crate) fn still_lacks(&self, last: &[Evidence]) -> bool {
+        let is_of_these = |peer: Option<SocketAddr>| {
+            let last = last.iter().filter(|last| matches!(last.seen, Seen::Closed | Seen::Heard));
+            peer.is_some() && last.map(|last| last.peer).any(|last| last == peer)
+        };
+        let silent = self.lingering().filter(|node| node.is_silent());
+        self.lost().chain(silent).any(|node| is_of_these(node.peer))
+            || self.world.meetings.iter().flat_map(Meeting::gone).any(|gone| is_of_these(Some(gone.peer)))
     }
 
     /// Static: nodes of the attempt before that are there, and have not come to this one.

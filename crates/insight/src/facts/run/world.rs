@@ -27,6 +27,9 @@ use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
 const MOST_MEETINGS: usize = 16;
 
+/// Ranks, each with two processes that claim it.
+pub(crate) type ClaimedTwice = BTreeMap<u32, (ConnId, ConnId)>;
+
 /// The ranks of one attempt.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -56,7 +59,7 @@ pub(crate) struct World {
     /// The connections that closed in one moment, up to the last one.
     closings: Closings,
     /// Ranks that two live processes have published: the first and the second.
-    pub(crate) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
+    pub(crate) claimed_twice: ClaimedTwice,
     /// Ranks came that are prepared for other world sizes: that is told if it still is so then…
     pub(crate) differ_at: Option<Timestamp>,
     /// …and was told, and is so.
@@ -290,16 +293,15 @@ impl World {
         live.map(|(&rank, info)| info.wrote(rank))
     }
 
-    /// A second job: a live process already has each of so many ranks. With a process of the first job, and
-    /// the one with the same rank. Reported once.
-    pub(crate) fn take_second_job(&mut self) -> Option<(u32, u32, [ConnId; 2])> {
-        let (&rank, &(first, second)) = self.claimed_twice.iter().next()?;
+    /// A second job: a live process already has each of so many ranks. With the processes of both jobs for
+    /// each. Reported once.
+    pub(crate) fn take_second_job(&mut self) -> Option<(u32, ClaimedTwice)> {
+        let (&rank, &(_, second)) = self.claimed_twice.iter().next()?;
         let ranks = self.of(Some(rank), second).size.filter(|&ranks| ranks > 1)?;
         if !(0..ranks).all(|rank| self.claimed_twice.contains_key(&rank)) {
             return None;
         }
-        self.claimed_twice.clear();
-        Some((ranks, rank, [first, second]))
+        Some((ranks, std::mem::take(&mut self.claimed_twice)))
     }
 
     /// The meetings of which all ranks have published their addresses since the last call.

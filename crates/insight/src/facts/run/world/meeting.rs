@@ -259,6 +259,14 @@ impl Meeting {
         self.known().any(RankInfo::is_live)
     }
 
+    /// Who had a rank of which nobody is there.
+    pub(crate) fn gone(&self) -> impl Iterator<Item = &RankInfo> {
+        let ranks = self.ranks.keys().chain(self.former.keys().filter(|rank| !self.ranks.contains_key(rank)));
+        ranks
+            .filter(|rank| !self.known_as(**rank).any(RankInfo::is_live))
+            .flat_map(|rank| self.known_as(*rank))
+    }
+
     /// Whether these gathered at that time, and have not met since.
     pub(crate) fn gathered_at(&self, at: Timestamp) -> bool {
         self.met.is_none() && self.started.is_some_and(|started| started <= at)
