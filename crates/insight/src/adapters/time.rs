@@ -13,7 +13,8 @@ impl TrackedRun {
     pub(crate) fn pass_time(&mut self, plan: &Plan, explain_after: Duration, now: Timestamp) {
         for ended in self.world.settle() {
             if !self.has_agents() {
-                self.found(ends::all_ended(format!("{:?}", ended.at), ended));
+                let others = self.world.processes();
+                self.found(ends::all_ended(format!("{:?}", ended.at), ended, others));
             }
         }
         self.name_nodes(plan);

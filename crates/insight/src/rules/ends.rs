@@ -95,7 +95,7 @@ pub(crate) fn all_gone(run: &TrackedRun, before: RunState, now: Timestamp) -> Op
     let at = world.ended.unwrap_or(now);
     let ended = |since: Option<Timestamp>, first| {
         let ran = Elapsed(at.since(since.unwrap_or(at)));
-        Some(all_ended(about.clone(), Ended { at, processes, ran, first }))
+        Some(all_ended(about.clone(), Ended { at, processes, ran, first }, 0))
     };
     match (run.state, run.has_agents()) {
         // An earlier explanation said it.
@@ -155,11 +155,16 @@ fn first_to_leave(run: &TrackedRun, now: Timestamp) -> Option<String> {
     rank.or_else(node)
 }
 
-/// Every process of a run without agents has ended, which had met as far as is known.
-pub(crate) fn all_ended(about: String, Ended { at, processes, ran, first }: Ended) -> Finding {
+/// Every process of a run without agents has ended, or all who had met while so many others are there.
+pub(crate) fn all_ended(about: String, ended: Ended, others: u32) -> Finding {
+    let Ended { at, processes, ran, first } = ended;
     let first = first.filter(|(_, before)| before.0.as_millis() > 0);
     let first = first.map(|(rank, before)| format!("{rank}, {before} before the last"));
-    let reason = all_closed(processes, Place::Process, &format!(" after {ran}"), first);
+    let mut reason = all_closed(processes, Place::Process, &format!(" after {ran}"), first);
+    if others > 0 {
+        let of_those = Place::Process.there(others, None);
+        reason = reason.then(&format!("; else {of_those}"));
+    }
     Finding::new(reason, about, at)
 }
 

@@ -135,6 +135,9 @@ rank 10..13:0 of 3; pass 3; said lost=1; see explanation=null; see state=running
 = who was lost before a run was over is named by its end [soon free]
 run 2; exit 0; pass 5; leave 1; pass 5; holds lost=1; leave 0; pass 5; see explanation.code=run_ended
 says first: node1
+= a job that ends beside one that gathers leaves a run that goes on [soon free]
+rank 0,1 of 3; await 0,1 2; rank 10..12:0 of 2; pass 7; leave 10,11; pass 6; says had met closed after
+holds two_jobs=0 world_sizes_differ=0; see explanation.code=waiting
 = a rank is claimed twice while two are there [soon free]
 gather 0 of 3; rank 5:0 of 3; pass 4; holds duplicate_rank=1; leave 5; pass 3; said duplicate_rank=1
 see explanation.code=waiting
