@@ -218,15 +218,21 @@ impl Graph<'_> {
             let meeting = run.world.shown();
             let since = meeting.started.filter(|_| meeting.met.is_none() && meeting.joined() > 0)?;
             let absent = Names::of_some(meeting.not_again(), |rank| run.rank_label_in(meeting, rank));
+            let ended = meeting.ended_before_again();
+            let ended = ended.filter_map(|(rank, info)| Some((info.label(rank), info.gone_as()?)));
+            let ended: Vec<_> = ended.collect();
+            let gone = Names::of_some(&ended, |(who, gone)| format!("{who} ({})", gone.says(self.now)));
             let again = Place::Rank.have(meeting.joined(), meeting.size);
             let reason = Code::Waiting
                 .says(format!("{again} published again, the first {} ago", Elapsed(self.now.since(since))))
                 .joined(Place::Rank, meeting.joined(), meeting.size)
                 .lacks("not published again", Place::Rank, &absent, Presence::Connected)
+                .and("gone, and not published again", &gone)
+                .misses_each(Place::Rank, ended)
                 .look_at(AGAIN);
             let wrote = meeting.ranks.iter().map(|(&rank, info)| info.wrote(rank));
             let finding = Finding::new(reason, "not again", since).seen(wrote);
-            (!absent.is_empty()).then(|| (Some(run.key.clone()), finding))
+            (!absent.is_empty() || !gone.is_empty()).then(|| (Some(run.key.clone()), finding))
         });
         found.collect()
     }

@@ -138,6 +138,9 @@ says first: node1
 = a job that ends beside one that gathers leaves a run that goes on [soon free]
 rank 0,1 of 3; await 0,1 2; rank 10..12:0 of 2; pass 7; leave 10,11; pass 6; says had met closed after
 holds two_jobs=0 world_sizes_differ=0; see explanation.code=waiting
+= a rank that does not meet again is told after it has ended [soon free]
+gather 0,1 of 2; pass 2; publish 0 of 2; pass 5; holds waiting=1; leave 1; pass 5; holds waiting=1
+says gone, and not published again: rank 1 on host1 (connection closed
 = a rank is claimed twice while two are there [soon free]
 gather 0 of 3; rank 5:0 of 3; pass 4; holds duplicate_rank=1; leave 5; pass 3; said duplicate_rank=1
 see explanation.code=waiting

@@ -351,6 +351,15 @@ impl Meeting {
         self.without_address().filter(|(_, info)| !info.withdrawn).map(|(&rank, _)| rank)
     }
 
+    /// Ranks that have ended since they met with those who meet again.
+    pub(crate) fn ended_before_again(&self) -> impl Iterator<Item = (u32, &RankInfo)> {
+        let again = self.first_met.filter(|_| self.met.is_none());
+        let of =
+            self.former.iter().filter(move |(rank, _)| again.is_some() && !self.ranks.contains_key(rank));
+        of.filter(|(_, of)| !of.iter().any(RankInfo::is_live))
+            .filter_map(|(&rank, of)| Some((rank, of.iter().find(|info| !info.withdrawn)?)))
+    }
+
     /// Ranks that are there, and whose address is not: it was dropped, or they have not come again since they
     /// met.
     pub(crate) fn without_address(&self) -> impl Iterator<Item = (&u32, &RankInfo)> {
