@@ -117,7 +117,8 @@ pub(crate) fn all_gone(run: &TrackedRun, before: RunState, now: Timestamp) -> Op
         (RunState::Gone, false) if meeting.size.is_none() => ended(run.round.started, None),
         (RunState::Gone, false) => {
             let at_once = world.closed_at_once(processes).filter(|_| processes > 1);
-            let at_once = if_some(at_once, |(within, waiting)| {
+            let are_last = at_once.is_some_and(|(.., are_last)| are_last);
+            let at_once = if_some(at_once, |(within, waiting, _)| {
                 let waited = match waiting {
                     0 => String::new(),
                     all if all >= processes => " while they waited".to_owned(),
@@ -129,7 +130,11 @@ pub(crate) fn all_gone(run: &TrackedRun, before: RunState, now: Timestamp) -> Op
                 world.holder(meeting, rank).is_none() && world.met_elsewhere(meeting, rank).is_none()
             });
             let unseen = Names::of_some(unseen, |rank| format!("rank {rank}"));
-            let reason = all_closed(processes, Place::Process, &at_once, None).severe(Severity::Warning);
+            let mut reason = all_closed(processes, Place::Process, &at_once, None).severe(Severity::Warning);
+            if are_last {
+                let last = Place::Process.count(processes);
+                reason.text = format!("the connections of the last {last} closed{at_once}");
+            }
             let reason = reason.lacks("never published", Place::Rank, &unseen, Presence::NeverSeen);
             Some(Finding::new(reason, about, at))
         }

@@ -141,6 +141,9 @@ holds two_jobs=0 world_sizes_differ=0; see explanation.code=waiting
 = a rank that does not meet again is told after it has ended [soon free]
 gather 0,1 of 2; pass 2; publish 0 of 2; pass 5; holds waiting=1; leave 1; pass 5; holds waiting=1
 says gone, and not published again: rank 1 on host1 (connection closed
+= of six processes of which two had ended the last four are told [soon free]
+gather 0,1 of 4; rank 4,5:0 of 4; pass 5; leave 4,5; pass 5; rank 2,3 of 4; pass 5; leave 0..4; pass 5
+says the connections of the last 4 processes closed within
 = a rank is claimed twice while two are there [soon free]
 gather 0 of 3; rank 5:0 of 3; pass 4; holds duplicate_rank=1; leave 5; pass 3; said duplicate_rank=1
 see explanation.code=waiting

@@ -78,6 +78,8 @@ struct Closings {
     all: u32,
     /// …and how many of them waited for something then.
     waiting: u32,
+    /// Others had closed before.
+    are_last: bool,
 }
 
 impl Closings {
@@ -85,7 +87,7 @@ impl Closings {
 
     fn add(&mut self, at: Timestamp, waited: bool) {
         if at.since(self.last) >= Self::PAUSE {
-            *self = Self { first: at, ..Self::default() };
+            *self = Self { first: at, are_last: self.all > 0, ..Self::default() };
         }
         self.last = at;
         self.all = self.all.saturating_add(1);
@@ -547,10 +549,11 @@ impl World {
             && !self.holder(meeting, 0).is_some_and(RankInfo::is_live)
     }
 
-    /// In which time so many connections or more closed last, and how many of them waited then.
-    pub(crate) fn closed_at_once(&self, processes: u32) -> Option<(Elapsed, u32)> {
-        let Closings { first, last, all, waiting } = self.closings;
-        (all >= processes).then(|| (Elapsed(last.since(first)), waiting))
+    /// In which time so many connections or more closed last, how many of them waited then, and whether others
+    /// had closed before.
+    pub(crate) fn closed_at_once(&self, processes: u32) -> Option<(Elapsed, u32, bool)> {
+        let Closings { first, last, all, waiting, are_last } = self.closings;
+        (all >= processes).then(|| (Elapsed(last.since(first)), waiting, are_last))
     }
 
     /// Whether these meet without telling their ranks.
