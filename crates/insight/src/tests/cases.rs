@@ -144,6 +144,9 @@ says gone, and not published again: rank 1 on host1 (connection closed
 = of six processes of which two had ended the last four are told [soon free]
 gather 0,1 of 4; rank 4,5:0 of 4; pass 5; leave 4,5; pass 5; rank 2,3 of 4; pass 5; leave 0..4; pass 5
 says the connections of the last 4 processes closed within
+= an attempt that did not meet is over when the next begins [soon free]
+gather 0,1 of 3; pass 5; leave 0,1; pass 5; rank 10:0 of 3; await 10 1; pass 7
+see explanation.facts.missing.presence.is=not_again,not_again
 = a rank is claimed twice while two are there [soon free]
 gather 0 of 3; rank 5:0 of 3; pass 4; holds duplicate_rank=1; leave 5; pass 3; said duplicate_rank=1
 see explanation.code=waiting

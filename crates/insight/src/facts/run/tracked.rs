@@ -620,7 +620,8 @@ impl TrackedRun {
         let before =
             std::mem::replace(&mut self.round, RoundFacts { number: round, ..RoundFacts::default() });
         let had_met = before.completed.is_some() || self.world.shown().met.is_some();
-        let ended_before = before.exit_done.or(before.over_at).filter(|_| had_met);
+        // Ranks have all ended, whether they had met or not.
+        let ended_before = before.exit_done.or(before.over_at).filter(|_| had_met || !self.has_agents());
         self.world.begin_anew();
         self.life = LifeFacts { ended_before, ..LifeFacts::default() };
         self.touch();

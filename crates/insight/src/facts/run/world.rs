@@ -248,11 +248,8 @@ impl World {
     }
 
     pub(crate) fn begin_anew(&mut self) {
-        let had_met = self.meetings.iter().any(|meeting| meeting.met.is_some());
-        let unmet = self.meetings.iter_mut().flat_map(Meeting::take_unmet).filter(|_| !had_met).collect();
         (self.told_size, self.claimed_twice) = (None, BTreeMap::new());
         self.begin(None);
-        self.shown_mut().former = unmet;
     }
 
     /// The agents tell their workers how many they are.
