@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::Insight;
 use crate::facts::{Client, RunKey, TrackedRun};
 use crate::jobs::Jobs;
-use crate::reason::{Code, Reason};
+use crate::reason::{Code, Finding, Reason};
 use crate::report::log::{Change, Entry, Subject, Topic, Utterance};
 use crate::report::summary::summary;
 use crate::rules::waiting::given_up;
@@ -17,11 +17,10 @@ use rallypoint_protocol::keys::is_asked_for;
 /// A run that is over is shown this long.
 const OVER_SHOWN: Duration = Duration::from_hours(1);
 
-/// Whether what happened is so still; `None`: it is past, as its run is complete again, or over.
-fn lasts(jobs: &Jobs, topic: &Topic, Entry { reason, evidence, since, .. }: &Entry) -> Option<bool> {
-    use Code::{
-        JoinRefused, Lost, RoundComplete, RunClosed, RunStarted, TorchVersionsDiffer, UnreadableState,
-    };
+/// See [`Lasts`](crate::report::log::Lasts): what is past when its run is complete again, or over.
+fn lasts(jobs: &Jobs, topic: &Topic, entry: &Entry) -> Option<bool> {
+    use Code::{JoinRefused, Lost, RoundComplete, RunClosed, RunStarted, TorchVersionsDiffer};
+    let Finding { reason, evidence, since, .. } = &entry.finding;
     if !reason.claims.is_empty() {
         let clients = &jobs.stores.get(&topic.store?)?.clients;
         let of_one = |of: &Vec<_>| of.iter().filter(|conn| clients.contains_key(conn)).count();
@@ -29,7 +28,7 @@ fn lasts(jobs: &Jobs, topic: &Topic, Entry { reason, evidence, since, .. }: &Ent
     }
     let Some(run) = topic.run.as_ref().and_then(|key| jobs.runs.get(key)) else { return Some(false) };
     let is_past = match reason.code {
-        JoinRefused | RunClosed | RunStarted | TorchVersionsDiffer | UnreadableState => false,
+        JoinRefused | RunClosed | RunStarted | TorchVersionsDiffer => false,
         Code::WorldSizesDiffer => return run.world.differ.then_some(true),
         code if code != RoundComplete && reason.severity == Severity::Info => false,
         _ => run.mended(reason).is_some_and(|mended| *since < mended),
@@ -85,8 +84,7 @@ impl Insight {
         // learns only afterwards that those at the barrier have succeeded.
         held.finding.reason.is_detail |= run
             .is_some_and(|run| is_close && (run.state == RunState::Finished || !run.round.exit.is_empty()));
-        let Self { jobs, told, .. } = self;
-        let utterance = told.fact(held, subject, now, |topic, entry| lasts(jobs, topic, entry));
+        let utterance = self.told.fact(held, subject, now);
         self.say(utterance, now);
     }
 
@@ -131,11 +129,11 @@ impl Insight {
     fn tell_second_job(&mut self, port: u16, now: Timestamp) {
         let key = RunKey::Store { port, id: None };
         let run = self.jobs.runs.get_mut(&key).filter(|run| !run.has_agents());
-        let Some((ranks, claimed)) = run.and_then(|run| run.world.take_second_job()) else { return };
+        let Some(claimed) = run.and_then(|run| run.world.take_second_job()) else { return };
         let store = self.jobs.store(port);
         store.clashes.retain(|clash| clash.run.as_ref() != Some(&key));
         let who = |conn| store.clients.get(&conn).map_or_else(|| "a process".into(), Client::label);
-        let finding = contradictions::second_job(ranks, &claimed, who, now);
+        let Some(finding) = contradictions::second_job(&claimed, who, now) else { return };
         self.fact(Held { store: Some(port), run: Some(key), finding }, now);
     }
 
@@ -156,7 +154,7 @@ impl Insight {
             self.told.hold(Held { store: key.port(), run: None, finding }, subject, now);
         }
         let Self { jobs, told, .. } = self;
-        let utterances = told.settle(now, |topic, entry| lasts(jobs, topic, entry));
+        let utterances = told.settle(now, &|topic, entry| lasts(jobs, topic, entry));
         self.say(utterances, now);
     }
 

@@ -40,8 +40,6 @@ pub(crate) struct Reason {
     /// What to do about it. Empty if there is nothing to do.
     pub(crate) look_at: &'static str,
     pub(crate) text: String,
-    /// How many are there as it is told: said then only, as that changes.
-    then: String,
     /// Who claims each of the places that are claimed twice: it holds while two are there.
     pub(crate) claims: Vec<Vec<ConnId>>,
     /// It belongs to a run's ordinary course, and is the end of a sentence that begins with the run.
@@ -86,7 +84,6 @@ impl Code {
             hold,
             look_at,
             text: text.into(),
-            then: String::new(),
             claims: Vec::new(),
             is_predicate: false,
             ended: 0,
@@ -127,18 +124,6 @@ impl Reason {
     /// How many are there, and how many there should be.
     pub(crate) fn joined(self, of: Place, joined: u32, expected: Option<u32>) -> Self {
         Self { facts: Facts { joined: Some((of, joined)), expected, ..self.facts }, ..self }
-    }
-
-    /// As [`Self::joined`] and in words, as long as it is told for the first time.
-    pub(crate) fn left(self, of: Place, left: u32, expected: Option<u32>) -> Self {
-        Self { then: format!("; {}", of.there(left, expected)), ..self.joined(of, left, expected) }
-    }
-
-    /// What was so only as it was told is not said again.
-    pub(crate) fn was_told(&mut self) {
-        if !std::mem::take(&mut self.then).is_empty() {
-            (self.facts.joined, self.facts.expected) = (None, None);
-        }
     }
 
     /// Whether it is about nodes.
@@ -231,11 +216,10 @@ impl Reason {
 
     /// The sentence, about `subject` (`train-llm round 0`).
     pub(crate) fn sentence(&self, subject: Option<&str>) -> String {
-        let Self { text, then, is_predicate, .. } = self;
         match subject {
-            Some(subject) if *is_predicate => format!("{subject} {text}{then}"),
-            Some(subject) => format!("{subject}: {text}{then}"),
-            None => format!("{text}{then}"),
+            Some(subject) if self.is_predicate => format!("{subject} {}", self.text),
+            Some(subject) => format!("{subject}: {}", self.text),
+            None => self.text.clone(),
         }
     }
 

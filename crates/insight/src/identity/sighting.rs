@@ -255,7 +255,7 @@ impl Graph<'_> {
                 let seen = met.gone_as().unwrap_or_else(|| self.doing(met.conn, Some(run)));
                 return seen.but(But::MetBefore);
             }
-            let gone = before.and_then(RankInfo::gone_as);
+            let gone = before.and_then(|before| run.gone_as(before));
             let of_host = || self.fate_of_node(run, rank).or_else(|| self.announced_rank(run, meeting, rank));
             let by_pods = || Some((self.plan(run).world_size().filter(|_| !run.has_agents())?, "pods"));
             let all = run.world_size().map(|all| (all, "agents")).or_else(by_pods);
@@ -285,7 +285,7 @@ impl Graph<'_> {
         let others = run.world.absent(meeting).filter(|rank| Some(*rank) != asked);
         let others = others.map(|rank| {
             let before = run.world.holder(meeting, rank);
-            (rank, before.and_then(RankInfo::gone_as))
+            (rank, before.and_then(|before| run.gone_as(before)))
         });
         let (ended, unseen): (Vec<_>, Vec<_>) = others.partition(|(_, gone)| gone.is_some());
         let label = |rank| run.rank_label_in(meeting, rank);

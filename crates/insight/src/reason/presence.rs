@@ -9,7 +9,7 @@ use std::fmt::{self, Display, Formatter};
 use serde::Serialize;
 
 use crate::reason::names::Names;
-use crate::reason::words::{all, are, has, if_any, if_some};
+use crate::reason::words::{all, has, if_any, if_some};
 pub(crate) use rallypoint_api::Presence;
 use rallypoint_protocol::ids::{Elapsed, Timestamp, counted};
 
@@ -95,11 +95,11 @@ impl Place {
         }
     }
 
-    /// `no node is there`, `3 of 4 nodes are there`.
-    pub(crate) fn there(self, n: u32, whole: Option<u32>) -> String {
+    /// `no node was left`, `3 of 4 nodes were left`: others may have come since.
+    pub(crate) fn left(self, n: u32, whole: Option<u32>) -> String {
         match n {
-            0 => format!("no {} is there", self.one()),
-            n => format!("{} {} there", self.of(n, whole), are(n as usize)),
+            0 => format!("no {} was left", self.one()),
+            n => format!("{} {} left", self.of(n, whole), if n == 1 { "was" } else { "were" }),
         }
     }
 }

@@ -42,10 +42,8 @@ pub(crate) struct Subject {
 #[derive(Debug)]
 pub(crate) struct Entry {
     id: u64,
-    pub(crate) reason: Reason,
-    pub(crate) evidence: Vec<Evidence>,
+    pub(crate) finding: Finding,
     subject: Subject,
-    pub(crate) since: Timestamp,
     /// When to say it next.
     next: Timestamp,
     pause: Duration,
@@ -64,9 +62,9 @@ impl Entry {
     /// good, comes before what has happened.
     fn rank(&self) -> (bool, bool, Severity, Timestamp) {
         use Code::{DuplicateRank, NnodesDiffer, TwoJobs, WorldSizesDiffer};
-        let Reason { severity, code, .. } = self.reason;
+        let Reason { severity, code, .. } = self.finding.reason;
         let is_apart = matches!(code, DuplicateRank | NnodesDiffer | TwoJobs | WorldSizesDiffer);
-        (severity > Severity::Info, self.until.is_none() || is_apart, severity, self.since)
+        (severity > Severity::Info, self.until.is_none() || is_apart, severity, self.finding.since)
     }
 }
 
@@ -105,6 +103,9 @@ pub(crate) struct Headline {
     pub(crate) notes: u32,
 }
 
+/// Whether what has happened is so still; `None`: it is past.
+pub(crate) type Lasts<'l> = &'l dyn Fn(&Topic, &Entry) -> Option<bool>;
+
 /// What has been said, and what has changed.
 #[derive(Debug)]
 pub(crate) struct Told {
@@ -139,26 +140,17 @@ impl Told {
         }
     }
 
-    /// Something that has happened, and whether that `lasts`; `None`: it is past already.
-    pub(crate) fn fact(
-        &mut self,
-        held: Held,
-        subject: Subject,
-        now: Timestamp,
-        lasts: impl Fn(&Topic, &Entry) -> Option<bool>,
-    ) -> Option<Utterance> {
+    /// Something that has happened.
+    pub(crate) fn fact(&mut self, held: Held, subject: Subject, now: Timestamp) -> Option<Utterance> {
         let topic = Topic::of(&held);
         let comes_again = held.finding.reason.hold == Hold::Again;
         if comes_again && !self.may_say_again(&topic, now) {
             return None;
         }
         let mut entry = self.entry(&topic, subject, held.finding, now)?;
-        (entry.said, entry.until) = (true, Some(now + Self::FACT_SHOWN));
-        let lasts = lasts(&topic, &entry);
-        entry.holds = lasts == Some(true);
+        (entry.said, entry.holds, entry.until) = (true, false, Some(now + Self::FACT_SHOWN));
         let said = utter(&topic, &entry, true, self.epoch);
-        entry.reason.was_told();
-        lasts.map(|_| self.entries.insert(topic, entry));
+        self.entries.insert(topic, entry);
         Some(said)
     }
 
@@ -182,13 +174,7 @@ impl Told {
     }
 
     /// A new entry, if there is room for it, to be said then.
-    fn entry(
-        &mut self,
-        topic: &Topic,
-        subject: Subject,
-        Finding { reason, since, evidence, .. }: Finding,
-        next: Timestamp,
-    ) -> Option<Entry> {
+    fn entry(&mut self, topic: &Topic, subject: Subject, finding: Finding, next: Timestamp) -> Option<Entry> {
         if self.entries.len() >= Self::MOST && !self.entries.contains_key(topic) {
             return None;
         }
@@ -196,20 +182,7 @@ impl Told {
         self.next_id = id.saturating_add(1);
         let (said, holds, fresh, more_ended, until) = (false, true, true, MORE_ENDED, None);
         let pause = self.explain_after.max(Duration::from_secs(1));
-        Some(Entry {
-            id,
-            reason,
-            evidence,
-            subject,
-            since,
-            next,
-            pause,
-            more_ended,
-            said,
-            fresh,
-            until,
-            holds,
-        })
+        Some(Entry { id, finding, subject, next, pause, more_ended, said, fresh, until, holds })
     }
 
     /// Something that holds at the moment.
@@ -218,13 +191,17 @@ impl Told {
         let Finding { reason, since, .. } = &finding;
         if let Some(entry) = self.entries.get_mut(&topic).filter(|entry| entry.until.is_none()) {
             entry.fresh = true;
-            if entry.said && reason.severity > entry.reason.severity {
+            if entry.said && reason.severity > entry.finding.reason.severity {
                 entry.next = *since;
-            } else if entry.said && reason.ended > entry.reason.ended && now + entry.more_ended < entry.next {
+            } else if entry.said
+                && reason.ended > entry.finding.reason.ended
+                && now + entry.more_ended < entry.next
+            {
                 entry.next = now + entry.more_ended;
                 entry.more_ended = entry.more_ended.saturating_mul(2);
             }
-            (entry.reason, entry.evidence, entry.subject) = (finding.reason, finding.evidence, subject);
+            let since = entry.finding.since;
+            (entry.finding, entry.subject) = (Finding { since, ..finding }, subject);
             return;
         }
         let next = *since + reason.hold.lasts(self.explain_after);
@@ -233,23 +210,18 @@ impl Told {
         }
     }
 
-    /// Ends a look: says what is due, and drops what no longer holds. Of what has happened `lasts` says
-    /// whether it is so still; `None`: it is past, and belongs to the timeline.
-    pub(crate) fn settle(
-        &mut self,
-        now: Timestamp,
-        lasts: impl Fn(&Topic, &Entry) -> Option<bool>,
-    ) -> Vec<Utterance> {
+    /// Ends a look: says what is due, and drops what no longer holds.
+    pub(crate) fn settle(&mut self, now: Timestamp, lasts: Lasts<'_>) -> Vec<Utterance> {
         let mut out = Vec::new();
         let epoch = self.epoch;
         self.entries.retain(|topic, entry| {
             if let Some(until) = entry.until {
-                let lasts = lasts(topic, entry);
+                let lasts = lasts(topic, entry).filter(|_| now < until);
                 let held = std::mem::replace(&mut entry.holds, lasts == Some(true));
-                if now < until && (lasts.is_none() || entry.holds != held) {
+                if lasts.is_none() || entry.holds != held {
                     out.push(utter(topic, entry, false, epoch));
                 }
-                return now < until && lasts.is_some();
+                return lasts.is_some();
             }
             if !std::mem::take(&mut entry.fresh) {
                 if entry.said {
@@ -261,7 +233,7 @@ impl Told {
             if now >= entry.next {
                 entry.said = true;
                 // What is only good to know does not press.
-                if entry.reason.is_waiting() && entry.reason.severity > Severity::Info {
+                if entry.finding.reason.is_waiting() && entry.finding.reason.severity > Severity::Info {
                     entry.next = now + entry.pause;
                     entry.pause = entry.pause.saturating_mul(2).min(Self::LONGEST_PAUSE);
                 } else {
@@ -293,7 +265,7 @@ impl Told {
         let mut headlines: BTreeMap<RunKey, Headline> = BTreeMap::new();
         for (topic, entry) in self.said() {
             let Some(run) = &topic.run else { continue };
-            if entry.reason.severity > Severity::Info {
+            if entry.finding.reason.severity > Severity::Info {
                 let best = best.entry(run).or_insert((topic, entry));
                 *best = if entry.rank() > best.1.rank() { (topic, entry) } else { *best };
             } else if entry.until.is_none() {
@@ -312,7 +284,7 @@ impl Told {
     pub(crate) fn counts(&self) -> BTreeMap<&RunKey, BTreeMap<(&'static str, Severity), u32>> {
         let mut counts: BTreeMap<_, BTreeMap<_, u32>> = BTreeMap::new();
         for (topic, entry) in self.said() {
-            let severity = entry.reason.severity;
+            let severity = entry.finding.reason.severity;
             if let Some(run) = topic.run.as_ref().filter(|_| severity > Severity::Info) {
                 let shown = counts.entry(run).or_default().entry((topic.code.name(), severity)).or_default();
                 *shown = shown.saturating_add(1);
@@ -340,7 +312,7 @@ impl Told {
 }
 
 fn utter(topic: &Topic, entry: &Entry, aloud: bool, epoch: Epoch) -> Utterance {
-    let (explanation, is_detail) = (show(topic, entry, epoch), entry.reason.is_detail);
+    let (explanation, is_detail) = (show(topic, entry, epoch), entry.finding.reason.is_detail);
     (topic.run.clone(), Change::Explanation { explanation, aloud, is_detail })
 }
 
@@ -349,15 +321,15 @@ fn show(topic: &Topic, entry: &Entry, epoch: Epoch) -> Explanation {
         id: entry.id,
         run_id: entry.subject.run_id.clone(),
         store: topic.store,
-        code: entry.reason.code.name().to_owned(),
-        severity: entry.reason.severity,
-        since: epoch.unix(entry.since),
+        code: entry.finding.reason.code.name().to_owned(),
+        severity: entry.finding.reason.severity,
+        since: epoch.unix(entry.finding.since),
         holds: entry.holds,
-        certainty: entry.reason.certainty(),
-        text: entry.reason.sentence(entry.subject.text.as_deref()),
-        remedy: entry.reason.look_at.to_owned(),
-        facts: entry.reason.facts(epoch),
-        evidence: entry.evidence.iter().map(|evidence| shown(evidence, epoch)).collect(),
+        certainty: entry.finding.reason.certainty(),
+        text: entry.finding.reason.sentence(entry.subject.text.as_deref()),
+        remedy: entry.finding.reason.look_at.to_owned(),
+        facts: entry.finding.reason.facts(epoch),
+        evidence: entry.finding.evidence.iter().map(|evidence| shown(evidence, epoch)).collect(),
     }
 }
 

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::facts::{
-    Claim, ClaimedTwice, Clash, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, World,
-};
+use crate::facts::{Claim, Clash, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, World};
 use crate::jobs::Jobs;
 use crate::reason::{
     Code, Evidence, Finding, Hold, Names, ONE_JOB, Place, Reason, SAME_GROUPS, are, if_some,
@@ -165,23 +163,21 @@ fn duplicates(
     Finding::new(reason, about, first.at).seen(first.wrote.clone())
 }
 
-/// A live process has each of so many ranks already: these two each, which are called so.
+/// A live process has each of these ranks already: both, which are called `who`.
 pub(crate) fn second_job(
-    ranks: u32,
-    claimed: &ClaimedTwice,
+    claimed: &BTreeMap<u32, (ConnId, ConnId)>,
     who: impl Fn(ConnId) -> String,
     now: Timestamp,
-) -> Finding {
-    let of_one = claimed.iter().next();
-    let (rank, both) = of_one
-        .map_or_else(Default::default, |(rank, &(one, other))| (*rank, Names::of([one, other].map(who))));
+) -> Option<Finding> {
+    let (rank, &(one, other)) = claimed.first_key_value()?;
+    let (ranks, both) = (claimed.len(), Names::of([one, other].map(who)));
     let text = format!("each of {ranks} ranks is claimed by several live processes: rank {rank} by {both}");
     let mut reason = Code::TwoJobs.says(text).held(&both).look_at(
         "if these are two jobs, give each its own store (--listen twice, or POST /api/v1/stores); if one \
          process started the other (data workers), only one may make the process group",
     );
     reason.claims = claimed.values().map(|&(one, other)| vec![one, other]).collect();
-    Finding::new(reason, "", now)
+    Some(Finding::new(reason, "", now))
 }
 
 /// Nodes of one id that use different backends, or ranks without agents, and wait for each other.

@@ -107,7 +107,8 @@ pub(crate) fn all_gone(run: &TrackedRun, before: RunState, now: Timestamp) -> Op
                 0 => ", and none had finished".to_owned(),
                 finished => format!(", and only {finished} had finished"),
             };
-            let reason = all_closed(members, Place::Node, &had_finished, first_to_leave(run, now));
+            let whose = Place::Node.connections_of(members);
+            let reason = all_closed(&whose, members, &had_finished, first_to_leave(run, now));
             let reason = reason.severe(Severity::Warning);
             Some(Finding::new(reason, about, run.life.all_gone.unwrap_or(now)))
         }
@@ -130,11 +131,12 @@ pub(crate) fn all_gone(run: &TrackedRun, before: RunState, now: Timestamp) -> Op
                 world.holder(meeting, rank).is_none() && world.met_elsewhere(meeting, rank).is_none()
             });
             let unseen = Names::of_some(unseen, |rank| format!("rank {rank}"));
-            let mut reason = all_closed(processes, Place::Process, &at_once, None).severe(Severity::Warning);
-            if are_last {
-                let last = Place::Process.count(processes);
-                reason.text = format!("the connections of the last {last} closed{at_once}");
-            }
+            let whose = if are_last {
+                format!("the connections of the last {}", Place::Process.count(processes))
+            } else {
+                Place::Process.connections_of(processes)
+            };
+            let reason = all_closed(&whose, processes, &at_once, None).severe(Severity::Warning);
             let reason = reason.lacks("never published", Place::Rank, &unseen, Presence::NeverSeen);
             Some(Finding::new(reason, about, at))
         }
@@ -165,17 +167,18 @@ pub(crate) fn all_ended(about: String, ended: Ended, others: u32) -> Finding {
     let Ended { at, processes, ran, first } = ended;
     let first = first.filter(|(_, before)| before.0.as_millis() > 0);
     let first = first.map(|(rank, before)| format!("{rank}, {before} before the last"));
-    let mut reason = all_closed(processes, Place::Process, &format!(" after {ran}"), first);
-    if others > 0 {
-        let of_those = Place::Process.there(others, None);
-        reason = reason.then(&format!("; else {of_those}"));
-    }
+    let whose = Place::Process.connections_of(processes);
+    let reason = match others {
+        0 => all_closed(&whose, processes, &format!(" after {ran}"), first),
+        _ => all_closed(&format!("{whose} that had met"), processes, &format!(" after {ran}"), first)
+            .then(&format!("; {}", Place::Process.left(others, None))),
+    };
     Finding::new(reason, about, at)
 }
 
-/// All connections of the run closed. `first`: what ended first, if known.
-fn all_closed(members: u32, of: Place, how: &str, first: Option<String>) -> Reason {
-    let (whose, first) = (of.connections_of(members), if_some(first, |first| format!("; first: {first}")));
+/// All these connections closed. `first`: what ended first, if known.
+fn all_closed(whose: &str, members: u32, how: &str, first: Option<String>) -> Reason {
+    let first = if_some(first, |first| format!("; first: {first}"));
     Code::RunEnded.says(format!("{whose} closed{how}{first}")).expects(Some(members))
 }
 

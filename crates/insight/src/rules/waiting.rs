@@ -13,6 +13,7 @@ use crate::facts::{Meeting, RunKey, TrackedNode, TrackedRun, Waiting};
 use crate::identity::processes::{Graph, WAITS_SHOWN};
 use crate::reason::{Code, Finding, Names, Place, Presence, Reason, SAME_GROUPS, Waits, clients};
 use crate::rules::waiting::root::Root;
+use rallypoint_protocol::addresses::MOST_RANKS;
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
 use rallypoint_protocol::keys::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
 
@@ -218,7 +219,9 @@ impl Graph<'_> {
             let meeting = run.world.shown();
             let since = meeting.started.filter(|_| meeting.met.is_none() && meeting.joined() > 0)?;
             let absent = Names::of_some(meeting.not_again(), |rank| run.rank_label_in(meeting, rank));
-            let ended = meeting.ended_before_again();
+            let size = meeting.size.filter(|_| meeting.first_met.is_some()).unwrap_or_default();
+            let ended = (0..size.min(MOST_RANKS)).filter(|rank| !meeting.ranks.contains_key(rank));
+            let ended = ended.filter_map(|rank| meeting.holder(rank).map(|info| (rank, info)));
             let ended = ended.filter_map(|(rank, info)| Some((info.label(rank), info.gone_as()?)));
             let ended: Vec<_> = ended.collect();
             let gone = Names::of_some(&ended, |(who, gone)| format!("{who} ({})", gone.says(self.now)));

@@ -10,7 +10,7 @@ use crate::facts::run::key::RunKey;
 use crate::facts::run::limits::{LATE, LATEST, MOST_MOMENTS, MOST_NODES, SETTLE};
 use crate::facts::run::node::{Membership, NodeId, Sign, TrackedNode};
 use crate::facts::run::round::{AssignedRanks, LifeFacts, Native, RoundFacts, TimelineEntry};
-use crate::facts::run::world::{Meeting, NcclRoot, World};
+use crate::facts::run::world::{Meeting, NcclRoot, RankInfo, World};
 use crate::reason::{Code, Evidence, Finding, Names, Place, Presence, Reason, Sighting};
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
@@ -230,15 +230,13 @@ impl TrackedRun {
         }
     }
 
-    /// Whether one of those that were seen last so is not there still.
-    pub(crate) fn still_lacks(&self, last: &[Evidence]) -> bool {
-        let is_of_these = |peer: Option<SocketAddr>| {
-            let last = last.iter().filter(|last| matches!(last.seen, Seen::Closed | Seen::Heard));
-            peer.is_some() && last.map(|last| last.peer).any(|last| last == peer)
-        };
-        let silent = self.lingering().filter(|node| node.is_silent());
-        self.lost().chain(silent).any(|node| is_of_these(node.peer))
-            || self.world.meetings.iter().flat_map(Meeting::gone).any(|gone| is_of_these(Some(gone.peer)))
+    /// Whether one of those whose connections were seen to close has not come again.
+    pub(crate) fn still_lacks(&self, seen: &[Evidence]) -> bool {
+        let closed = seen.iter().filter(|seen| seen.seen == Seen::Closed).filter_map(|seen| seen.peer);
+        let closed: Vec<_> = closed.collect();
+        let ranks = self.world.meetings.iter().flat_map(Meeting::known).filter(|info| !info.is_live());
+        let mut gone = self.lost().filter_map(|node| node.peer).chain(ranks.map(|info| info.peer));
+        gone.any(|peer| closed.contains(&peer))
     }
 
     /// Static: nodes of the attempt before that are there, and have not come to this one.
@@ -287,6 +285,11 @@ impl TrackedRun {
             (None, Some(ended)) => Sighting::at(Presence::NotAgain, ended),
             (None, None) => Presence::NeverSeen.into(),
         }
+    }
+
+    /// How a rank has gone, if not with the attempt before this one.
+    pub(crate) fn gone_as(&self, rank: &RankInfo) -> Option<Sighting> {
+        rank.gone_as().filter(|_| self.life.ended_before.is_none_or(|ended| rank.gone > Some(ended)))
     }
 
     /// Whether no process of it is connected, as far as is known.

@@ -27,9 +27,6 @@ use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
 const MOST_MEETINGS: usize = 16;
 
-/// Ranks, each with two processes that claim it.
-pub(crate) type ClaimedTwice = BTreeMap<u32, (ConnId, ConnId)>;
-
 /// The ranks of one attempt.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -59,7 +56,7 @@ pub(crate) struct World {
     /// The connections that closed in one moment, up to the last one.
     closings: Closings,
     /// Ranks that two live processes have published: the first and the second.
-    pub(crate) claimed_twice: ClaimedTwice,
+    pub(crate) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
     /// Ranks came that are prepared for other world sizes: that is told if it still is so then…
     pub(crate) differ_at: Option<Timestamp>,
     /// …and was told, and is so.
@@ -248,8 +245,11 @@ impl World {
     }
 
     pub(crate) fn begin_anew(&mut self) {
+        let had_met = self.meetings.iter().any(|meeting| meeting.met.is_some());
+        let unmet = self.meetings.iter_mut().flat_map(Meeting::take_unmet).filter(|_| !had_met).collect();
         (self.told_size, self.claimed_twice) = (None, BTreeMap::new());
         self.begin(None);
+        self.shown_mut().former = unmet;
     }
 
     /// The agents tell their workers how many they are.
@@ -292,15 +292,13 @@ impl World {
         live.map(|(&rank, info)| info.wrote(rank))
     }
 
-    /// A second job: a live process already has each of so many ranks. With the processes of both jobs for
-    /// each. Reported once.
-    pub(crate) fn take_second_job(&mut self) -> Option<(u32, ClaimedTwice)> {
-        let (&rank, &(_, second)) = self.claimed_twice.iter().next()?;
+    /// A second job: a live process already has each of its ranks. With the processes of both jobs for each.
+    /// Reported once.
+    pub(crate) fn take_second_job(&mut self) -> Option<BTreeMap<u32, (ConnId, ConnId)>> {
+        let (&rank, &(_, second)) = self.claimed_twice.first_key_value()?;
         let ranks = self.of(Some(rank), second).size.filter(|&ranks| ranks > 1)?;
-        if !(0..ranks).all(|rank| self.claimed_twice.contains_key(&rank)) {
-            return None;
-        }
-        Some((ranks, std::mem::take(&mut self.claimed_twice)))
+        let is_each = (0..ranks).all(|rank| self.claimed_twice.contains_key(&rank));
+        is_each.then(|| std::mem::take(&mut self.claimed_twice))
     }
 
     /// The meetings of which all ranks have published their addresses since the last call.
@@ -546,8 +544,7 @@ impl World {
             && !self.holder(meeting, 0).is_some_and(RankInfo::is_live)
     }
 
-    /// In which time so many connections or more closed last, how many of them waited then, and whether others
-    /// had closed before.
+    /// In which time so many or more closed last, how many of them waited, and whether others had closed before.
     pub(crate) fn closed_at_once(&self, processes: u32) -> Option<(Elapsed, u32, bool)> {
         let Closings { first, last, all, waiting, are_last } = self.closings;
         (all >= processes).then(|| (Elapsed(last.since(first)), waiting, are_last))

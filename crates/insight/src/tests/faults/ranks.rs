@@ -215,7 +215,7 @@ fn who_comes_again_or_beside_ranks_is_told_as_what_it_is() {
 worker 0; pass 10; leave 0; pass 5; see state=gone; silent
 = who takes the place of a rank that ended is not said to have ended
 rank 0,1 of 3; pass 1; leave 1; pass 0.5; rank 10:1 of 3 at 10.0.0.1; pass 3; said lost=1
-says rank 1 on host1: connection closed | place taken by: rank 1 on host10 (pid 2010); 2 of 3 ranks are there
+says rank 1 on host1: connection closed | 2 of 3 ranks were left; place taken by: rank 1 on host10 (pid 2010)
 = ranks that come again join since then
 rank 0..3 of 3; pass 20; leave 1; pass 5; rank 11:1 of 3 at 10.0.0.1; pass 2; see state=joining
 recent started_at

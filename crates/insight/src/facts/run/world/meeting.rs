@@ -259,14 +259,6 @@ impl Meeting {
         self.known().any(RankInfo::is_live)
     }
 
-    /// Who had a rank of which nobody is there.
-    pub(crate) fn gone(&self) -> impl Iterator<Item = &RankInfo> {
-        let ranks = self.ranks.keys().chain(self.former.keys().filter(|rank| !self.ranks.contains_key(rank)));
-        ranks
-            .filter(|rank| !self.known_as(**rank).any(RankInfo::is_live))
-            .flat_map(|rank| self.known_as(*rank))
-    }
-
     /// Whether these gathered at that time, and have not met since.
     pub(crate) fn gathered_at(&self, at: Timestamp) -> bool {
         self.met.is_none() && self.started.is_some_and(|started| started <= at)
@@ -349,15 +341,6 @@ impl Meeting {
     /// Ranks that are there and have not come again since they met.
     pub(crate) fn not_again(&self) -> impl Iterator<Item = u32> {
         self.without_address().filter(|(_, info)| !info.withdrawn).map(|(&rank, _)| rank)
-    }
-
-    /// Ranks that have ended since they met with those who meet again.
-    pub(crate) fn ended_before_again(&self) -> impl Iterator<Item = (u32, &RankInfo)> {
-        let again = self.first_met.filter(|_| self.met.is_none());
-        let of =
-            self.former.iter().filter(move |(rank, _)| again.is_some() && !self.ranks.contains_key(rank));
-        of.filter(|(_, of)| !of.iter().any(RankInfo::is_live))
-            .filter_map(|(&rank, of)| Some((rank, of.iter().find(|info| !info.withdrawn)?)))
     }
 
     /// Ranks that are there, and whose address is not: it was dropped, or they have not come again since they
