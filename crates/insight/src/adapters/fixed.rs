@@ -86,13 +86,8 @@ impl TrackedRun {
 
     /// Whether this is another process than the node with its rank, which has met and is there.
     fn is_copy(&self, node: &TrackedNode) -> bool {
-        let is_same = |other: &TrackedNode| {
-            let host = |node: &TrackedNode| node.peer.map(|peer| peer.ip());
-            other.conn == node.conn
-                || other.pid.is_some() && (host(other), other.pid) == (host(node), node.pid)
-        };
         let of_rank = node.rank.and_then(|rank| self.node_of_rank(rank));
-        of_rank.is_some_and(|other| other.gone.is_none() && !other.finished && !is_same(other))
+        of_rank.is_some_and(|other| other.gone.is_none() && !other.finished && other.conn != node.conn)
     }
 
     /// A node of the complete round tells its role again on its connection: it has ended its workers, as one
@@ -107,7 +102,7 @@ impl TrackedRun {
         // Where they had come to meet again, they have not ended because of those who had met before.
         let meeting = self.world.shown();
         let is_of_met = meeting.met.is_some()
-            || !self.ranks_of(rank).into_iter().flatten().any(|rank| meeting.ranks.contains_key(&rank));
+            || !self.ranks_of(rank).into_iter().flatten().any(|rank| meeting.rank(rank).is_some());
         let first_ended = self.first_ended(now).filter(|_| is_of_met);
         let first_ended = first_ended.map(|(rank, at)| (rank, Elapsed(now.since(at))));
         let first = || Restarting { first_ended, nodes: Vec::new() };

@@ -77,7 +77,10 @@ impl TrackedRun {
             let is_told = self.told_start == self.round.started;
             earlier_if(&mut self.round.started, past.started);
             earlier_if(&mut self.round.completed, past.completed);
-            earlier_if(&mut self.world.shown_mut().met, past.met);
+            if let Some(meeting) = self.world.shown_mut() {
+                earlier_if(&mut meeting.met, past.met);
+                earlier_if(&mut meeting.first_met, past.met);
+            }
             if is_told {
                 self.told_start = self.round.started;
             }

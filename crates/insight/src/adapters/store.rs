@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::facts::{Claim, Clash, Client, GivenUp, Published, RankInfo, RunKey, TrackedRun, Waiting};
+use crate::facts::{
+    Claim, Clash, Client, GivenUp, Published, RankInfo, RunKey, Standing, TrackedRun, Waiting,
+};
 use crate::identity::processes::Graph;
 use crate::jobs::{Fold, Jobs};
 use crate::reason::Evidence;
@@ -214,8 +216,8 @@ impl Fold<'_> {
         let Some(client) = self.client(conn) else { return };
         let (run, rank) = (client.run.clone(), client.rank);
         if let Some(run) = run.and_then(|key| self.jobs.runs.get_mut(&key)) {
-            let meeting = run.world.of_mut(rank, conn);
-            meeting.went_on |= meeting.met.is_some();
+            let meeting = run.world.of_mut(rank, conn).filter(|meeting| meeting.met.is_some());
+            meeting.into_iter().for_each(|meeting| meeting.went_on = true);
         }
     }
 
@@ -303,7 +305,7 @@ impl Fold<'_> {
                     is_cut_off: false,
                     size,
                     made_before: address.made_before(),
-                    withdrawn: false,
+                    standing: Standing::Published,
                 };
                 let (rank, attempt) = (address.member, address.attempt());
                 if self.jobs.grow(&key, |run, room| run.publish(rank, attempt, info, room)) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use crate::adapters::journal::COMES_BACK;
-use crate::facts::{Plan, Sign, TrackedNode, TrackedRun};
+use crate::facts::{Plan, SETTLE, Sign, TrackedNode, TrackedRun};
 use crate::rules::{contradictions, ends, losses, starts};
 use rallypoint_api::{Expected, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
@@ -25,11 +25,11 @@ impl TrackedRun {
         self.tell_deaths(now, expected.map(|expected| expected.min));
         self.tell_restarts(now);
         self.tell_not_back(now);
-        if self.world.differ_at.take_if(|at| now >= *at).is_some() {
-            let differ = contradictions::world_sizes(&self.world, now);
-            self.world.differ = differ.is_some();
-            self.found(differ);
+        let differ = self.world.differ_since().is_some_and(|since| now.since(since) >= SETTLE);
+        if differ && !self.world.differ {
+            self.found(contradictions::world_sizes(&self.world, now));
         }
+        self.world.differ = differ;
         self.check_ranks();
         self.tell_lost_ranks(now);
         if self.native.is_none() {
@@ -115,7 +115,8 @@ impl TrackedRun {
         if self.told_start == Some(started) || now.since(started) < Duration::from_millis(100) {
             return;
         }
-        if self.round.completed.is_some() || self.world.shown().first_met.is_some() {
+        let meeting = self.world.shown();
+        if self.round.completed.is_some() || meeting.first_met != meeting.met {
             // The line about its completion says everything, or the run goes on.
             self.told_start = Some(started);
             return;
@@ -123,8 +124,8 @@ impl TrackedRun {
         let first = if self.has_agents() {
             self.participants().min_by_key(|node| node.joined).map(TrackedNode::told)
         } else {
-            let first = self.world.shown().ranks.iter().min_by_key(|(_, info)| info.joined);
-            first.map(|(&rank, info)| info.label(rank))
+            let first = self.world.shown().ranks().min_by_key(|(_, info)| info.joined);
+            first.map(|(rank, info)| info.label(rank))
         };
         let Some(who) = first else { return };
         self.told_start = Some(started);

@@ -45,15 +45,13 @@ impl TrackedRun {
         self.life.was_cut_off |= is_cut_off;
         // The nodes of agents are told.
         let is_told = is_cut_off && !self.has_agents() && self.life.dying.len() < MOST_NODES;
-        let of_rank = rank.filter(|_| is_told).and_then(|rank| {
-            let meeting = self.world.of(Some(rank), conn);
-            let info = meeting.ranks.get(&rank).filter(|info| info.conn == conn)?;
-            Some(info.closed(rank, closed.at))
-        });
-        let unnamed = is_told.then(|| Evidence { who: self.process_label(&closed), ..closed.clone() });
+        let known = rank.and_then(|rank| self.world.of(Some(rank), conn).rank(rank));
+        let is_rank = known.is_some_and(|info| info.conn == conn);
+        let who = || client.rank_label().unwrap_or_else(|| self.process_label(&closed));
+        let cut = is_told.then(|| Evidence { who: who(), key: None, ..closed.clone() });
         let gave_up = self.had_given_up(conn, closed.at);
         let was_unnamed = self.world.leave(conn, client, gave_up, closed);
-        let cut = of_rank.or(unnamed.filter(|_| was_unnamed));
+        let cut = cut.filter(|_| is_rank || was_unnamed);
         self.life.dying.extend(cut.map(|closed| Dying {
             closed,
             round: self.round.number,
@@ -78,9 +76,8 @@ impl TrackedRun {
         }
         let is_again =
             self.round.over_at.is_some() && self.worker_came(info.conn, info.process(), info.joined);
-        let has_size = info.size.is_some();
         let begins = self.world.publish(rank, attempt, info);
-        if begins.is_some() && !self.has_agents() && has_size {
+        if begins.is_some() && !self.has_agents() {
             self.round.started = begins;
         }
         self.check_ranks();
@@ -101,7 +98,7 @@ impl TrackedRun {
         for at in self.world.take_complete() {
             let meeting = &self.world.meetings[at];
             let (Some(met), Some(mut reason)) = (meeting.met, starts::ranks_met(meeting)) else { continue };
-            let is_again = meeting.first_met.is_some();
+            let is_again = meeting.first_met != meeting.met;
             if !self.has_agents() {
                 // This line says everything that the line about the start would say.
                 self.told_start = self.round.started;
@@ -136,8 +133,8 @@ impl TrackedRun {
         let ended = self.world.shown().ended_of_met();
         let ended: Vec<_> = ended.filter(|&(rank, _, at)| at <= until && !is_well(rank)).collect();
         // Else they had closed their groups before, and went on.
-        let last = ended.iter().map(|&(_, _, at)| at).max().filter(|&at| until.since(at) < NOTICED)?;
-        let (rank, info, at) = ended.into_iter().min_by_key(|&(rank, _, at)| (at.min(last), rank))?;
+        ended.iter().map(|&(_, _, at)| at).max().filter(|&at| until.since(at) < NOTICED)?;
+        let (rank, info, at) = ended.into_iter().min_by_key(|&(rank, _, at)| (at, rank))?;
         Some((info.label(rank), at))
     }
 }

@@ -164,8 +164,8 @@ impl Graph<'_> {
         let Some(run) = run.filter(|_| client.pid.is_some()) else { return false };
         let is_alike =
             |ip: IpAddr, pid, gone: Option<Timestamp>| gone.is_none() && (ip, pid) == client.origin();
-        let ranks = run.world.meetings.iter().flat_map(|meeting| meeting.ranks.values());
-        let ranks = ranks.filter(|info| is_alike(info.peer.ip(), info.pid, info.gone));
+        let ranks = run.world.meetings.iter().flat_map(Meeting::ranks);
+        let ranks = ranks.filter(|(_, info)| is_alike(info.peer.ip(), info.pid, info.gone));
         let is_node =
             |node: &&TrackedNode| node.peer.is_some_and(|peer| is_alike(peer.ip(), node.pid, node.gone));
         let nodes = run.nodes().filter(is_node);
@@ -274,9 +274,9 @@ impl Graph<'_> {
             self.with(&who, Sighting::at(Presence::gone(is_cut_off), at))
         };
         if run.world.is_unnamed() {
-            return Names::of_some(run.ended_unnamed(), |it| gone(run.process_label(it), it.at, false));
+            return Names::of_some(run.world.ended_unnamed(), |it| gone(run.process_label(it), it.at, false));
         }
-        let ended = meeting.ranks.iter().filter_map(|(&rank, info)| Some((rank, info, info.gone?)));
+        let ended = meeting.ranks().filter_map(|(rank, info)| Some((rank, info, info.gone?)));
         Names::of_some(ended, |(rank, info, at)| gone(info.label(rank), at, info.is_cut_off))
     }
 

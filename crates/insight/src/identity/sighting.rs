@@ -44,7 +44,7 @@ impl Graph<'_> {
             ExpectedWriter::Node(_) => run.node_to_write(wanted).map(|node| (node.conn, node.gone)),
             ExpectedWriter::Rank(rank) => run.world.published(meeting(), *rank).map(of_rank),
             ExpectedWriter::NcclRankZero => {
-                let root = || run.nccl_root().map(|root| (Some(root.conn), root.gone));
+                let root = || run.world.nccl_root.as_ref().map(|root| (Some(root.conn), root.gone));
                 // Where some groups use gloo, it has told its rank.
                 run.world.holder(meeting(), 0).map(of_rank).or_else(root)
             }
@@ -64,10 +64,9 @@ impl Graph<'_> {
             }
             ExpectedWriter::Node(_) => wanted.is_master || !round.assigned.is_empty(),
             ExpectedWriter::Rank(rank) => {
-                let ranks = &self.meeting(asking, run).ranks;
-                ranks.get(&rank).is_some_and(|info| info.joined <= reset)
+                self.meeting(asking, run).rank(rank).is_some_and(|info| info.joined <= reset)
             }
-            ExpectedWriter::NcclRankZero => run.nccl_root().is_some_and(|root| {
+            ExpectedWriter::NcclRankZero => run.world.nccl_root.as_ref().is_some_and(|root| {
                 let wrote_it =
                     root.wrote.key.as_ref().is_some_and(|wrote| *wrote == ShownKey(key).to_string());
                 wrote_it && root.wrote.at <= reset
@@ -79,7 +78,7 @@ impl Graph<'_> {
     /// A rank that has published, as one that has made its groups more or less often than who asks for `key`.
     pub(crate) fn made_otherwise(&self, run: &TrackedRun, asking: ConnId, key: &[u8]) -> Option<But> {
         let Some(KeyPattern::Address(address)) = classify(key) else { return None };
-        let (asked, rank) = (address.made_before()?, self.meeting(asking, run).ranks.get(&address.member)?);
+        let (asked, rank) = (address.made_before()?, self.meeting(asking, run).rank(address.member)?);
         let made = rank.made_before.filter(|made| *made != asked)?;
         Some(But::MadeOtherwise { made: made.saturating_add(1), asked: asked.saturating_add(1) })
     }
@@ -185,7 +184,7 @@ impl Graph<'_> {
 
     /// Rank 0, which is to publish an NCCL id: nobody else tells a rank. `gone`: when the last one ended.
     pub(crate) fn missed_nccl_root(&self, run: &TrackedRun, gone: Option<Timestamp>) -> Sighting {
-        let is_cut_off = run.nccl_root().is_some_and(|root| root.is_cut_off);
+        let is_cut_off = run.world.nccl_root.as_ref().is_some_and(|root| root.is_cut_off);
         let gone = gone.map(|at| Sighting::at(Presence::gone(is_cut_off), at));
         let host = run.node_of_worker(0).and_then(|node| run.address_of(node));
         let asks_for_it = |wait: &&Waiting| {
@@ -270,13 +269,12 @@ impl Graph<'_> {
             return seen.or_one_of(candidates);
         };
         let seen = self.doing(before.conn, Some(run));
-        if before.withdrawn {
-            let replaced = run.world.replaced(meeting).into_iter();
-            let replaced = Names::of(replaced.map(|rank| run.rank_label_in(meeting, rank)));
+        if before.is_dropped() {
+            let replaced = Names::of(meeting.replaced().map(|rank| run.rank_label_in(meeting, rank)));
             return seen.but(But::Dropped { replaced });
         }
         // It met with the processes of before, of which another now has the place of at least one.
-        if meeting.replaced.is_empty() { seen } else { seen.but(But::MetBefore) }
+        if meeting.replaced().next().is_none() { seen } else { seen.but(But::MetBefore) }
     }
 
     /// All ranks of which nobody is there, but for one that others wait for: those that have ended, and those
@@ -328,8 +326,8 @@ impl Graph<'_> {
         let complements = |other: &Meeting| {
             other.size == here.size
                 && other.met.is_none()
-                && other.ranks.keys().all(|&rank| is_missed(here, rank))
-                && here.ranks.keys().all(|&rank| is_missed(other, rank))
+                && other.ranks().all(|(rank, _)| is_missed(here, rank))
+                && here.ranks().all(|(rank, _)| is_missed(other, rank))
         };
         let others = self.runs.values().filter(|other| {
             other.key.port() != run.key.port() && !other.has_agents() && !other.state.is_over()
@@ -338,8 +336,8 @@ impl Graph<'_> {
         Names::of(others.flat_map(|other| {
             let port = other.key.port().unwrap_or_default();
             let meeting = other.world.shown();
-            let live = meeting.ranks.iter().filter(|(_, info)| info.is_live() && complements(meeting));
-            live.map(move |(&rank, _)| format!("{} (port {port})", other.rank_label_in(meeting, rank)))
+            let live = meeting.ranks().filter(|(_, info)| info.is_live() && complements(meeting));
+            live.map(move |(rank, _)| format!("{} (port {port})", other.rank_label_in(meeting, rank)))
         }))
     }
 

@@ -2,8 +2,8 @@
 
 use crate::epoch::{Epoch, rounded};
 use crate::facts::{
-    Links, MOST_NODES, Membership, NodeId, Plan, RankInfo, TrackedNode, TrackedRun, count_of_missing, joined,
-    lost,
+    Links, MOST_NODES, Membership, NodeId, Plan, RankInfo, Standing, TrackedNode, TrackedRun,
+    count_of_missing, joined, lost,
 };
 use crate::jobs::Jobs;
 use crate::report::log::Headline;
@@ -36,12 +36,11 @@ pub(crate) fn summary(jobs: &Jobs, run: &TrackedRun, headline: Headline, epoch: 
     };
     let world = &run.world;
     let meeting = world.shown();
-    let (ranks, expected) = (&meeting.ranks, meeting.size);
-    let former = meeting.former.iter().filter(|(rank, _)| !ranks.contains_key(rank));
-    let dropped = former.filter_map(|(rank, _)| meeting.holder(*rank)).filter(|info| info.withdrawn);
+    let expected = meeting.size;
     let is_of_round = |info: &&RankInfo| !is_of_round_before(run, info);
-    let published = || ranks.values().filter(is_of_round);
-    let gone = published().chain(dropped).filter(|info| info.gone.is_some());
+    let published = || meeting.ranks().map(|(_, info)| info).filter(is_of_round);
+    let came = meeting.holders().filter(|info| info.standing != Standing::OfBefore);
+    let gone = came.filter(|info| info.gone.is_some() && is_of_round(info));
     let live = || published().filter(|info| info.gone.is_none());
     let away = count(live().filter(|info| jobs.links.is_away(info.peer)).count());
     let completed = run.round.completed.or(meeting.met.filter(|_| !run.has_agents()));
@@ -133,21 +132,21 @@ pub(crate) fn rank_grid(run: &TrackedRun, links: &Links, epoch: Epoch) -> Option
         return None;
     }
     let meeting = world.shown();
-    let highest = meeting.ranks.keys().next_back().map(|rank| rank.saturating_add(1));
+    let highest = meeting.ranks().last().map(|(rank, _)| rank.saturating_add(1));
     let len = meeting.size.max(highest)?.min(MOST_RANKS);
-    let is_past = |rank: &u32| meeting.ranks.get(rank).is_some_and(|info| is_of_round_before(run, info));
-    let has_none = meeting.ranks.keys().all(is_past);
+    let is_past = |rank: &u32| meeting.rank(*rank).is_some_and(|info| is_of_round_before(run, info));
+    let has_none = meeting.ranks().all(|(rank, _)| is_past(&rank));
     if has_none && matches!(run.kind, RunKind::C10d | RunKind::Native) {
         return None;
     }
-    let state = |rank: u32| match meeting.ranks.get(&rank) {
+    let state = |rank: u32| match meeting.rank(rank) {
         _ if is_past(&rank) => '.',
         Some(info) if info.is_live() && links.is_away(info.peer) => 'a',
         _ => world.shown_rank(rank),
     };
     let states = (0..len).map(state).collect();
-    let shown = meeting.ranks.iter().filter(|(rank, _)| !is_past(rank)).take(RANKS_SHOWN);
-    let ranks = shown.map(|(&rank, info)| Rank {
+    let shown = meeting.ranks().filter(|(rank, _)| !is_past(rank)).take(RANKS_SHOWN);
+    let ranks = shown.map(|(rank, info)| Rank {
         rank,
         host: info.host.clone(),
         peer: Some(info.peer.to_string()),

@@ -77,7 +77,7 @@ fn finding(ranks: Vec<(String, Sighting, Evidence)>, may: bool, calm: bool, abou
 
 fn of_meeting(meeting: &Meeting) -> Option<Finding> {
     // Who has ended may have, as it could not reach the others.
-    let there = || meeting.ranks.iter().filter_map(|(&rank, info)| Some((rank, info, info.listens?)));
+    let there = || meeting.ranks().filter_map(|(rank, info)| Some((rank, info, info.listens?)));
     let peer = |info: &RankInfo| info.peer.ip().to_canonical();
     let hosts: HashSet<_> = there().filter_map(|(_, info, _)| info.host.as_deref()).collect();
     let peers: HashSet<_> = there().map(|(_, info, _)| peer(info)).collect();

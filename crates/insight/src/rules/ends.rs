@@ -141,7 +141,7 @@ pub(crate) fn all_gone(run: &TrackedRun, before: RunState, now: Timestamp) -> Op
             Some(Finding::new(reason, about, at))
         }
         (RunState::Ended, false) if before != RunState::Ended => {
-            ended(meeting.first_met.or(meeting.met).or(run.round.started), meeting.first_to_end())
+            ended(meeting.first_met.or(run.round.started), meeting.first_to_end())
         }
         _ => None,
     }

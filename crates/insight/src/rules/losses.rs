@@ -198,7 +198,7 @@ pub(crate) fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Ve
         let left = Names { shown: few, more: there.count(), range: None };
         some_ended(format!("meeting {}", meeting.number), ended.collect(), &left, Some(met), now)
     });
-    let unnamed = run.ended_unnamed().into_iter();
+    let unnamed = run.world.ended_unnamed().into_iter();
     let unnamed = unnamed.map(|closed| Evidence { who: run.process_label(closed), ..closed.clone() });
     let left = Names { more: run.world.processes() as usize, ..Names::default() };
     let unnamed = some_ended("unnamed".to_owned(), unnamed.collect(), &left, None, now);
@@ -242,7 +242,7 @@ fn some_ended(
 pub(crate) fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     // What was lost with a link, or with the last server, may have come before.
     let is_known = !run.round.is_of_before && !run.life.was_cut_off;
-    let root = run.nccl_root().filter(|_| is_known && run.state == RunState::Running)?;
+    let root = run.world.nccl_root.as_ref().filter(|_| is_known && run.state == RunState::Running)?;
     let (world_size, since) = (run.world_size(), root.wrote.at);
     let is_due = world_size.is_some() || !run.has_agents();
     let by_address = run.world.connected.came().filter(|_| is_due && run.world.is_unnamed())?;

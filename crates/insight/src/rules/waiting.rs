@@ -220,7 +220,7 @@ impl Graph<'_> {
             let since = meeting.started.filter(|_| meeting.met.is_none() && meeting.joined() > 0)?;
             let absent = Names::of_some(meeting.not_again(), |rank| run.rank_label_in(meeting, rank));
             let size = meeting.size.filter(|_| meeting.first_met.is_some()).unwrap_or_default();
-            let ended = (0..size.min(MOST_RANKS)).filter(|rank| !meeting.ranks.contains_key(rank));
+            let ended = (0..size.min(MOST_RANKS)).filter(|&rank| meeting.rank(rank).is_none());
             let ended = ended.filter_map(|rank| meeting.holder(rank).map(|info| (rank, info)));
             let ended = ended.filter_map(|(rank, info)| Some((info.label(rank), info.gone_as()?)));
             let ended: Vec<_> = ended.collect();
@@ -233,7 +233,7 @@ impl Graph<'_> {
                 .and("gone, and not published again", &gone)
                 .misses_each(Place::Rank, ended)
                 .look_at(AGAIN);
-            let wrote = meeting.ranks.iter().map(|(&rank, info)| info.wrote(rank));
+            let wrote = meeting.ranks().map(|(rank, info)| info.wrote(rank));
             let finding = Finding::new(reason, "not again", since).seen(wrote);
             (!absent.is_empty() || !gone.is_empty()).then(|| (Some(run.key.clone()), finding))
         });

@@ -183,7 +183,7 @@ fn a_flood_is_bounded() {
     insight.tick(Timestamp(Duration::from_secs(10)));
     assert!(insight.jobs.runs.len() <= 10);
     for run in insight.jobs.runs.values() {
-        assert!(run.world.shown().ranks.len() <= 131_072 && run.timeline.len() <= 256);
+        assert!(run.world.shown().ranks().count() <= 131_072 && run.timeline.len() <= 256);
     }
     assert!(insight.take_changes().len() <= 16_384);
 }

@@ -37,7 +37,7 @@ impl TrackedRun {
 
     /// Whether the address of `rank` may be remembered.
     pub(crate) fn takes_rank(&mut self, rank: u32, room: &mut Room) -> bool {
-        let is_known = self.world.meetings.iter().any(|meeting| meeting.ranks.contains_key(&rank));
+        let is_known = self.world.meetings.iter().any(|meeting| meeting.rank(rank).is_some());
         is_known || room.take(RANK)
     }
 

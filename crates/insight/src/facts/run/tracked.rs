@@ -10,7 +10,7 @@ use crate::facts::run::key::RunKey;
 use crate::facts::run::limits::{LATE, LATEST, MOST_MOMENTS, MOST_NODES, SETTLE};
 use crate::facts::run::node::{Membership, NodeId, Sign, TrackedNode};
 use crate::facts::run::round::{AssignedRanks, LifeFacts, Native, RoundFacts, TimelineEntry};
-use crate::facts::run::world::{Meeting, NcclRoot, RankInfo, World};
+use crate::facts::run::world::{Meeting, RankInfo, World};
 use crate::reason::{Code, Evidence, Finding, Names, Place, Presence, Reason, Sighting};
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
@@ -317,7 +317,7 @@ impl TrackedRun {
             (Some(node), Some(pid)) => format!("process {pid} on {}", node.name),
             _ => process.who.clone(),
         };
-        if who.is_some() && self.nccl_root().is_some_and(|root| root.wrote.process() == who) {
+        if who.is_some() && self.world.nccl_root.as_ref().is_some_and(|root| root.wrote.process() == who) {
             return format!("rank 0 ({name})");
         }
         match node.and_then(|node| self.ranks_of(node.rank?)).filter(|ranks| !ranks.is_empty()) {
@@ -346,21 +346,6 @@ impl TrackedRun {
         let is_at = |node: &&TrackedNode| node.peer.is_some_and(|peer| peer.ip() == ip);
         let mut nodes = self.participants().chain(self.taken_out()).filter(is_at);
         nodes.next().filter(|_| nodes.next().is_none())
-    }
-
-    /// Processes of this job, or of this round of it, that ended and have told no rank.
-    pub(crate) fn ended_unnamed(&self) -> Vec<&Evidence> {
-        let began = self.round.completed.filter(|_| self.has_agents()).unwrap_or_default();
-        let mut ended = self.world.ended_unnamed();
-        ended.retain(|closed| closed.at >= began);
-        ended
-    }
-
-    /// Who published the NCCL id of all ranks, in this round.
-    pub(crate) fn nccl_root(&self) -> Option<&NcclRoot> {
-        let is_of_round = |at: Timestamp| self.round.completed.is_some_and(|completed| at >= completed);
-        let root = self.world.nccl_root.as_ref();
-        root.filter(|root| !self.has_agents() || is_of_round(root.wrote.at))
     }
 
     /// The node rank of the node that was given this rank, with its ranks.
@@ -517,7 +502,7 @@ impl TrackedRun {
         }
         self.life.dying.clear();
         self.world.meetings.iter_mut().for_each(|meeting| meeting.lost.clear());
-        self.world.is_of_before = !self.world.shown().ranks.is_empty();
+        self.world.is_of_before = !self.world.shown().is_empty();
         self.told_start = self.round.started;
         self.findings.clear();
         self.new_moments.clear();
@@ -614,7 +599,7 @@ impl TrackedRun {
         let group = self.round.group.filter(|_| self.kind != RunKind::C10d || !self.round.is_of_before);
         self.life.earlier_size = group.or(self.life.earlier_size);
         self.life.earlier_completed = self.round.completed.or(self.life.earlier_completed);
-        self.world.connected.begin_round();
+        self.world.begin_round();
         std::mem::replace(&mut self.round, RoundFacts { number: round, ..RoundFacts::default() })
     }
 

@@ -12,29 +12,31 @@ mod rank;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::facts::run::limits::SETTLE;
 use crate::facts::run::world::connected::Connected;
 pub(crate) use crate::facts::run::world::connected::Process;
-use crate::facts::run::world::meeting::Leaving;
 pub(crate) use crate::facts::run::world::meeting::{Lost, Meeting};
-pub(crate) use crate::facts::run::world::rank::{RankInfo, with_pid};
+pub(crate) use crate::facts::run::world::rank::{RankInfo, Standing, with_pid};
 use crate::facts::store::Client;
 use crate::reason::{Evidence, Names};
 use rallypoint_protocol::addresses::MOST_RANKS;
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
 const MOST_MEETINGS: usize = 16;
+/// Ranks that ended before all had met, and wait to be reported.
+const MOST_LOST: usize = 131_072;
+
+/// The meeting of a run without ranks.
+static NOBODY: LazyLock<Meeting> = LazyLock::new(Meeting::default);
 
 /// The ranks of one attempt.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct World {
     pub(crate) attempt: Option<u32>,
-    /// The oldest first. There is always one.
+    /// The oldest first.
     pub(crate) meetings: Vec<Meeting>,
-    /// The number of the next one.
-    next: u32,
     /// The last that ended beside others: those may still ask for its ranks.
     past: Option<Meeting>,
     /// Worker processes that are connected.
@@ -57,9 +59,7 @@ pub(crate) struct World {
     closings: Closings,
     /// Ranks that two live processes have published: the first and the second.
     pub(crate) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
-    /// Ranks came that are prepared for other world sizes: that is told if it still is so then…
-    pub(crate) differ_at: Option<Timestamp>,
-    /// …and was told, and is so.
+    /// Ranks are there that are prepared for other world sizes, and that was told.
     pub(crate) differ: bool,
     /// Some of them came before the server was restarted. Others may have come and gone then: whether all had
     /// met is not known.
@@ -116,35 +116,12 @@ pub(crate) struct NcclRoot {
     pub(crate) is_cut_off: bool,
 }
 
-impl Default for World {
-    fn default() -> Self {
-        Self {
-            attempt: None,
-            meetings: vec![Meeting::default()],
-            next: 1,
-            past: None,
-            connected: Connected::default(),
-            attempt_ended: None,
-            told_size: None,
-            host: None,
-            last_met: None,
-            meets_otherwise: false,
-            nccl_root: None,
-            ended: None,
-            closings: Closings::default(),
-            claimed_twice: BTreeMap::new(),
-            differ_at: None,
-            differ: false,
-            is_of_before: false,
-        }
-    }
-}
-
 impl World {
     /// A rank published its address. Returns when its meeting began with it, if nobody of another one is
     /// there.
     pub(crate) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo) -> Option<Timestamp> {
-        let nobody_stays = !self.meetings.iter().any(|meeting| meeting.ranks.values().any(RankInfo::is_live));
+        let nobody_stays =
+            !self.meetings.iter().any(|meeting| meeting.ranks().any(|(_, info)| info.is_live()));
         let is_next = attempt != self.attempt;
         let is_over = is_next || self.shown().met.is_some() && self.shown().all_gone().is_some();
         let ended = Some(self.closings.last).filter(|_| is_over && self.closings.all > 0);
@@ -156,18 +133,13 @@ impl World {
         }
         self.enter(info.conn, info.process());
         let at = self.place(rank, &info);
-        let of_rank = self.meetings.iter().filter_map(|other| other.holder(rank)).filter(|first| {
-            first.is_live() && self.connected.contains(first.conn) && !first.is_same_process(&info)
-        });
+        let of_rank = self
+            .meetings
+            .iter()
+            .filter_map(|other| other.holder(rank))
+            .filter(|first| first.is_live() && !first.is_same_process(&info));
         if let Some(first) = of_rank.min_by_key(|first| first.joined) {
             self.claimed_twice.insert(rank, (first.conn, info.conn));
-        }
-        let (size, made_before, now) = (info.size, info.made_before, info.joined);
-        let is_other = |other: &Meeting| {
-            other.number != self.meetings[at].number && other.is_live() && !other.fits(size)
-        };
-        if !self.differ && self.differ_at.is_none() && self.meetings.iter().any(is_other) {
-            self.differ_at = Some(now + SETTLE);
         }
         // Nobody finds what it has written over.
         let number = self.meetings[at].number;
@@ -179,7 +151,7 @@ impl World {
             self.attempt_ended = ended.or(self.attempt_ended);
             (self.meets_otherwise, self.is_of_before) = (false, false);
         }
-        let at = if begins { self.unite(at, size, made_before) } else { at };
+        let at = if begins { self.unite(at) } else { at };
         self.meetings[at].started.filter(|_| begins && nobody_stays)
     }
 
@@ -187,7 +159,7 @@ impl World {
     fn place(&mut self, rank: u32, info: &RankInfo) -> usize {
         let meetings = &self.meetings;
         // Who had met may come again with another number.
-        let has_met = |meeting: &Meeting| meeting.met.is_some() && meeting.ranks.contains_key(&rank);
+        let has_met = |meeting: &Meeting| meeting.met.is_some() && meeting.rank(rank).is_some();
         let fits = |meeting: &Meeting| has_met(meeting) || meeting.fits(info.size);
         let its_own = || meetings.iter().position(|meeting| meeting.has(rank, info) && fits(meeting));
         let gathers = |meeting: &Meeting| meeting.met.is_none() && meeting.is_live();
@@ -200,27 +172,23 @@ impl World {
         let found = its_own().or_else(gathering).or_else(in_place).or_else(is_over);
         found.unwrap_or_else(|| {
             if self.meetings.len() < MOST_MEETINGS {
-                self.meetings.push(Meeting::new(self.next, BTreeMap::new()));
-                self.next = self.next.saturating_add(1);
+                let number = self.meetings.last().map_or(0, |last| last.number.saturating_add(1));
+                self.meetings.push(Meeting::new(number, BTreeMap::new()));
             }
             self.meetings.len().saturating_sub(1)
         })
     }
 
     /// Unites ranks that meet again with all that have come meanwhile and are prepared for as many.
-    fn unite(&mut self, at: usize, size: Option<u32>, made_before: Option<u32>) -> usize {
-        let number = self.meetings[at].number;
-        let is_alike = |info: &RankInfo| info.size == size && info.made_before == made_before;
+    fn unite(&mut self, at: usize) -> usize {
+        let Meeting { number, size, .. } = self.meetings[at];
         let gathers = |other: &mut Meeting| {
-            other.number != number
-                && other.met.is_none()
-                && other.is_live()
-                && other.live().all(|(_, info)| is_alike(info))
+            other.number != number && other.met.is_none() && other.is_live() && other.size == size
         };
         let others: Vec<Meeting> = self.meetings.extract_if(.., gathers).collect();
         let at = self.meetings.iter().position(|meeting| meeting.number == number).unwrap_or_default();
         for other in others {
-            self.meetings[at].unite(other);
+            self.meetings[at].take_in(other);
         }
         at
     }
@@ -236,25 +204,34 @@ impl World {
         let told = self.told_size;
         *self = Self {
             attempt,
-            connected: std::mem::take(&mut self.connected).counted_anew(),
+            connected: std::mem::take(&mut self.connected),
             claimed_twice: std::mem::take(&mut self.claimed_twice),
             last_met: self.last_met,
             ..Self::default()
         };
+        self.connected.begin_round();
         self.tell_size(told);
     }
 
+    /// A round of agents begins: who met without telling a rank was of the one before.
+    pub(crate) fn begin_round(&mut self) {
+        self.connected.begin_round();
+        self.nccl_root = None;
+    }
+
     pub(crate) fn begin_anew(&mut self) {
-        let had_met = self.meetings.iter().any(|meeting| meeting.met.is_some());
-        let unmet = self.meetings.iter_mut().flat_map(Meeting::take_unmet).filter(|_| !had_met).collect();
+        let unmet = self.meetings.iter_mut().flat_map(Meeting::take_unmet).collect();
         (self.told_size, self.claimed_twice) = (None, BTreeMap::new());
         self.begin(None);
-        self.shown_mut().former = unmet;
+        self.meetings = vec![Meeting::new(0, unmet)];
     }
 
     /// The agents tell their workers how many they are.
     pub(crate) fn tell_size(&mut self, size: Option<u32>) {
         self.told_size = size;
+        if self.meetings.is_empty() {
+            self.meetings.push(Meeting::default());
+        }
         for meeting in self.meetings.iter_mut().filter(|meeting| !meeting.is_live()) {
             meeting.size = size.or(meeting.size);
         }
@@ -262,23 +239,16 @@ impl World {
 
     /// The address of a live rank was dropped: that of the one who wrote it last.
     pub(crate) fn unpublish(&mut self, rank: u32) {
-        let joined = |meeting: &&mut Meeting| {
-            meeting.ranks.get(&rank).filter(|info| info.is_live()).map(|info| info.joined)
-        };
-        // And who is a stranger beside those who have met cannot meet with them anyway.
-        if self.shown().met.is_none()
-            && let Some(last) = self.meetings.iter_mut().max_by_key(joined)
-        {
+        let joined =
+            |meeting: &&mut Meeting| meeting.rank(rank).filter(|info| info.is_live()).map(|info| info.joined);
+        if let Some(last) = self.meetings.iter_mut().max_by_key(joined) {
             last.withdraw(rank);
         }
     }
 
     pub(crate) fn reset(&mut self) {
-        if self.shown().met.is_some() {
-            return;
-        }
         for meeting in &mut self.meetings {
-            for rank in meeting.ranks.keys().copied().collect::<Vec<_>>() {
+            for rank in meeting.ranks().map(|(rank, _)| rank).collect::<Vec<_>>() {
                 meeting.withdraw(rank);
             }
         }
@@ -286,10 +256,9 @@ impl World {
 
     /// The ranks that are there and have not met published these addresses.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = Evidence> {
-        let unmet =
-            self.meetings.iter().filter(|meeting| meeting.met.is_none() && self.shown().met.is_none());
-        let live = unmet.flat_map(|meeting| &meeting.ranks).filter(|(_, info)| info.is_live());
-        live.map(|(&rank, info)| info.wrote(rank))
+        let unmet = self.meetings.iter().filter(|meeting| meeting.met.is_none());
+        let live = unmet.flat_map(Meeting::ranks).filter(|(_, info)| info.is_live());
+        live.map(|(rank, info)| info.wrote(rank))
     }
 
     /// A second job: a live process already has each of its ranks. With the processes of both jobs for each.
@@ -349,9 +318,13 @@ impl World {
         if let Some(rank) = rank {
             self.claimed_twice
                 .retain(|&other, &mut (first, second)| other != rank || (first != conn && second != conn));
-            let may_have_met = self.is_of_before;
-            let leaving = Leaving { conn, rank, is_cut_off, gave_up, may_have_met, at };
-            self.meetings.iter_mut().for_each(|meeting| meeting.leave(leaving));
+            for meeting in &mut self.meetings {
+                let closed = meeting.leave(conn, rank, is_cut_off, at).filter(|_| !self.is_of_before);
+                if let Some(closed) = closed.filter(|_| meeting.lost.len() < MOST_LOST) {
+                    // Another may take its place before it is told.
+                    meeting.lost.push(Lost { rank, closed, gave_up });
+                }
+            }
         }
         if self.connected.is_empty() {
             self.ended.get_or_insert(at);
@@ -376,9 +349,8 @@ impl World {
             let stays = stay.map(|at| self.meetings[at].number);
             let over = |meeting: &mut Meeting| is_over(meeting) && Some(meeting.number) != stays;
             for ended in self.meetings.extract_if(.., over).collect::<Vec<_>>() {
-                if let (Some(met), Some(at)) = (ended.met, ended.all_gone()) {
-                    let met = ended.first_met.unwrap_or(met);
-                    let (processes, first) = (count(ended.ranks.len()), ended.first_to_end());
+                if let (Some(met), Some(at)) = (ended.first_met, ended.all_gone()) {
+                    let (processes, first) = (count(ended.ranks().count()), ended.first_to_end());
                     told.push(Ended { at, processes, ran: Elapsed(at.since(met)), first });
                     self.past = Some(ended);
                 } else if let Some(gathering) = self.meetings.iter_mut().find(|meeting| meeting.met.is_none())
@@ -387,11 +359,9 @@ impl World {
                 }
             }
         }
-        let is_gathering = |meeting: &Meeting| meeting.met.is_none() && meeting.is_live();
-        if self.ended.is_none() && !self.meetings.iter().any(is_gathering) {
+        if self.ended.is_none() {
             self.ended = self.shown().all_ended(&self.connected);
         }
-        self.differ = self.differ && self.different().is_some();
         told
     }
 
@@ -404,12 +374,17 @@ impl World {
         Some((gathering.or_else(|| others.next())?, newest))
     }
 
+    /// Since when there are two such.
+    pub(crate) fn differ_since(&self) -> Option<Timestamp> {
+        let (one, other) = self.different()?;
+        one.started.max(other.started)
+    }
+
     /// What may be missed: the number of ranks and the times stay.
     pub(crate) fn summarize(&mut self) {
         self.past = None;
         for meeting in &mut self.meetings {
-            meeting.ranks.clear();
-            meeting.former.clear();
+            meeting.summarize();
         }
     }
 }
@@ -418,19 +393,19 @@ impl World {
 impl World {
     /// The meeting that counts: the first of those who have met and are there, or else that of most ranks.
     pub(crate) fn shown(&self) -> &Meeting {
-        &self.meetings[self.shown_at()]
+        self.meetings.get(self.shown_at()).unwrap_or(&NOBODY)
     }
 
-    pub(crate) fn shown_mut(&mut self) -> &mut Meeting {
+    pub(crate) fn shown_mut(&mut self) -> Option<&mut Meeting> {
         let at = self.shown_at();
-        &mut self.meetings[at]
+        self.meetings.get_mut(at)
     }
 
     fn shown_at(&self) -> usize {
-        if self.meetings.len() == 1 {
+        if self.meetings.len() < 2 {
             return 0;
         }
-        let met = |(at, meeting): (usize, &Meeting)| Some((meeting.first_met.or(meeting.met)?, at));
+        let met = |(at, meeting): (usize, &Meeting)| Some((meeting.first_met?, at));
         let live = self.meetings.iter().enumerate().filter(|(_, meeting)| meeting.is_live());
         live.filter_map(met).min().map_or_else(
             || {
@@ -444,12 +419,12 @@ impl World {
 
     /// The meeting that this connection of a rank is in.
     pub(crate) fn of(&self, rank: Option<u32>, conn: ConnId) -> &Meeting {
-        &self.meetings[self.of_at(rank, conn)]
+        self.meetings.get(self.of_at(rank, conn)).unwrap_or(&NOBODY)
     }
 
-    pub(crate) fn of_mut(&mut self, rank: Option<u32>, conn: ConnId) -> &mut Meeting {
+    pub(crate) fn of_mut(&mut self, rank: Option<u32>, conn: ConnId) -> Option<&mut Meeting> {
         let at = self.of_at(rank, conn);
-        &mut self.meetings[at]
+        self.meetings.get_mut(at)
     }
 
     fn of_at(&self, rank: Option<u32>, conn: ConnId) -> usize {
@@ -473,7 +448,7 @@ impl World {
 
     /// The process that a rank finds there: as [`World::holder`], if its address was not dropped.
     pub(crate) fn published<'w>(&'w self, meeting: &'w Meeting, rank: u32) -> Option<&'w RankInfo> {
-        self.found(meeting, rank, |of| of.ranks.get(&rank))
+        self.found(meeting, rank, |of| of.rank(rank))
     }
 
     fn found<'w>(
@@ -482,31 +457,25 @@ impl World {
         rank: u32,
         of: impl Fn(&'w Meeting) -> Option<&'w RankInfo>,
     ) -> Option<&'w RankInfo> {
-        let is_live = |info: &&RankInfo| info.is_live();
+        let all = [meeting].into_iter().chain(self.gathering_beside(meeting));
+        let live = all.filter_map(&of).find(|info| info.is_live());
         let is_elsewhere = || self.met_elsewhere(meeting, rank).is_some_and(RankInfo::is_live);
-        let own = of(meeting);
-        let others = || self.gathering_beside(meeting).filter_map(&of).find(is_live);
-        own.filter(is_live).or_else(others).or_else(|| own.filter(|_| !is_elsewhere()))
+        live.or_else(|| of(meeting).filter(|_| !is_elsewhere()))
     }
 
     /// The process with this rank that has met with others, of which those of this meeting are none.
     pub(crate) fn met_elsewhere(&self, meeting: &Meeting, rank: u32) -> Option<&RankInfo> {
         let others = self.meetings.iter().rev().filter(|other| other.number != meeting.number);
-        let mut met = others.filter(|other| other.met.is_some() && meeting.met.is_none());
+        let mut met = others.filter(|other| other.met.is_some());
         let past = self.past.as_ref();
         // Who came when these had ended is of the next job.
         let past = past.filter(|past| past.all_gone().is_some_and(|ended| meeting.gathered_at(ended)));
-        met.find_map(|other| other.who_met(rank)).or_else(|| past?.who_met(rank))
-    }
-
-    /// Ranks of a meeting that come in the place of a process that has ended.
-    pub(crate) fn replaced(&self, meeting: &Meeting) -> Vec<u32> {
-        meeting.replaced.iter().copied().filter(|rank| !self.claimed_twice.contains_key(rank)).collect()
+        met.find_map(|other| other.holder(rank)).or_else(|| past?.holder(rank))
     }
 
     /// As many as all that gather count on.
     pub(crate) fn agreed(&self, meeting: &Meeting) -> Option<u32> {
-        let others = self.gathering_beside(meeting).filter(|other| other.is_live());
+        let others = self.gathering_beside(meeting);
         let size = meeting.size.filter(|_| meeting.met.is_none())?;
         Some(others.filter_map(|other| other.size).fold(size, u32::min))
     }
@@ -526,8 +495,7 @@ impl World {
     /// How a rank of the meeting that counts is shown: see `RankGrid`.
     pub(crate) fn shown_rank(&self, rank: u32) -> char {
         let meeting = self.shown();
-        let was_there =
-            || meeting.ranks.contains_key(&rank) || meeting.known_as(rank).any(|info| info.withdrawn);
+        let was_there = || meeting.known_as(rank).any(|info| info.standing != Standing::OfBefore);
         match self.published(meeting, rank) {
             Some(info) if info.is_live() => 'j',
             _ if self.is_there(meeting, rank) => 'o',
@@ -576,13 +544,13 @@ impl World {
 
     /// How many worker processes there were, at most.
     pub(crate) fn most_processes(&self) -> u32 {
-        let is_alone = self.past.is_none() && self.meetings.len() == 1;
-        count(self.shown().ranks.len().max(if is_alone { self.connected.most } else { 0 }))
+        let is_alone = self.past.is_none() && self.meetings.len() < 2;
+        count(self.shown().ranks().count().max(if is_alone { self.connected.most } else { 0 }))
     }
 
     /// Ranks that are remembered.
     pub(crate) fn len(&self) -> usize {
         let all = self.meetings.iter().chain(&self.past);
-        all.map(|meeting| meeting.ranks.len().saturating_add(meeting.former.len())).sum()
+        all.map(Meeting::len).sum()
     }
 }

@@ -29,9 +29,9 @@ impl Graph<'_> {
         let who = self.writer(Some(run), *waits.first()?, asked)?;
         let (is_unseen, is_plain) = (seen.is_unseen(), seen.is_plain());
         let is_node = matches!(asked.writer, ExpectedWriter::Node(_));
-        let is_static = run.kind == RunKind::Static;
+        let (is_static, has_replaced) = (run.kind == RunKind::Static, meeting.replaced().next().is_some());
         let (gone, missing) = match asked.writer {
-            ExpectedWriter::Rank(_) if seen.but == Some(But::MetBefore) && meeting.replaced.is_empty() => {
+            ExpectedWriter::Rank(_) if seen.but == Some(But::MetBefore) && !has_replaced => {
                 Default::default()
             }
             ExpectedWriter::Rank(rank) => self.absent(run, meeting, Some(rank)),
@@ -60,14 +60,13 @@ impl Graph<'_> {
         };
         let staying = self.staying(run, meeting, &asked.writer);
         // Without agents the processes of before make their group again.
-        let is_same = meeting.replaced.is_empty() && matches!(asked.writer, ExpectedWriter::Rank(_));
+        let is_same = !has_replaced && matches!(asked.writer, ExpectedWriter::Rank(_));
         let before = if is_same { "not published again either" } else { "in the attempt before" };
-        let replaced = run.world.replaced(meeting).into_iter();
-        let replaced = replaced.filter(|_| !is_static && !staying.is_empty());
+        let replaced = meeting.replaced().filter(|_| !is_static && !staying.is_empty());
         let replaced = Names::of(replaced.map(|rank| run.rank_label_in(meeting, rank)));
         let place = if is_node { Place::Node } else { Place::Rank };
         // Another meeting is in no bar, and an address that was dropped counts twice or not at all.
-        let has_dropped = meeting.without_address().any(|(_, info)| info.withdrawn);
+        let has_dropped = meeting.live().any(|(_, info)| info.is_dropped());
         let is_shown = meeting.number == run.world.shown().number && !has_dropped;
         let of = Some(meeting).filter(|_| is_shown && matches!(asked.writer, ExpectedWriter::Rank(_)));
         let published = if_some(of, |of| format!("{} published; ", Place::Rank.have(of.joined(), of.size)));

@@ -57,7 +57,7 @@ impl Graph<'_> {
                 let absent = run.world.absent(meeting).filter(|other| never_came(&rank) && never_came(other));
                 let missing = Names::of_some(absent, |rank| run.rank_label_in(meeting, rank));
                 let holder = run.world.holder(meeting, rank);
-                let is_dropped = holder.is_some_and(|info| info.withdrawn && info.gone.is_none());
+                let is_dropped = holder.is_some_and(|info| info.is_dropped() && info.gone.is_none());
                 let dropped = But::Dropped { replaced: Names::default() };
                 let writer = known.writer.map(|it| if is_dropped { format!("{it}: {dropped}") } else { it });
                 GivenUp { writer, missing, ..known }

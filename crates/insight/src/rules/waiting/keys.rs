@@ -349,11 +349,11 @@ impl Graph<'_> {
     /// Who has this connection, or had it.
     fn named(&self, conn: ConnId) -> Option<String> {
         let meetings = || self.runs.values().flat_map(|run| &run.world.meetings);
-        let rank = || meetings().find_map(|of| of.ranks.iter().find(|(_, info)| info.conn == conn));
+        let rank = || meetings().flat_map(Meeting::ranks).find(|(_, info)| info.conn == conn);
         let passed = || self.store.passed.iter().find(|it| it.conn == conn).map(|it| it.closed.who.clone());
         let conn = self.store.moved.get(&conn).copied().unwrap_or(conn);
         let there = self.everybody().get(&conn).map(|(who, _)| who.clone());
-        there.or_else(|| rank().map(|(rank, info)| info.label(*rank))).or_else(passed)
+        there.or_else(|| rank().map(|(rank, info)| info.label(rank))).or_else(passed)
     }
 
     /// Why the key that a program waits for is not there, and what to look at.

@@ -72,7 +72,7 @@ impl Graph<'_> {
             ExpectedWriter::NcclRankZero => {
                 let Some(run) = run else { return Some("rank 0".into()) };
                 let label = run.rank_label_in(self.meeting(conn, run), 0);
-                let root = run.nccl_root().filter(|_| label == "rank 0");
+                let root = run.world.nccl_root.as_ref().filter(|_| label == "rank 0");
                 Some(root.map_or(label, |root| run.process_label(&root.wrote)))
             }
             ExpectedWriter::Group(name) => Some(name.clone()),

@@ -135,14 +135,10 @@ impl Connected {
         others.filter(|(_, conns)| !conns.is_of_group).map(|(&process, _)| process)
     }
 
-    /// A round of agents begins: who has come belongs to the one before.
+    /// Others are to come: who has come and is not there any more belongs to the round or attempt before.
     pub(crate) fn begin_round(&mut self) {
         self.came.clear();
         self.ended.clear();
-    }
-
-    /// For the next meeting, of those that are there.
-    pub(crate) fn counted_anew(self) -> Self {
-        Self { most: self.processes(), ended: BTreeMap::new(), came: BTreeMap::new(), ..self }
+        self.most = self.processes();
     }
 }

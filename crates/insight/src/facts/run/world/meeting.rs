@@ -1,37 +1,35 @@
 //! Processes that meet, or have met: each is another rank, and all are prepared for as many ranks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::facts::run::limits::SETTLE;
 use crate::facts::run::world::connected::Connected;
-use crate::facts::run::world::rank::RankInfo;
+use crate::facts::run::world::rank::{RankInfo, Standing};
 use crate::reason::Evidence;
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
-/// Ranks that ended before all had met, and wait to be reported.
-const MOST_LOST: usize = 131_072;
+/// Live processes of one rank, at most.
+const MOST_ALIKE: usize = 64;
 
-/// Who held a rank before, until its address was dropped or published by another: the last of them first.
-pub(crate) type Former = BTreeMap<u32, Vec<RankInfo>>;
+/// Who has published the address of each rank: the last of them first, and each process once.
+pub(crate) type Publishers = BTreeMap<u32, Vec<RankInfo>>;
 
 /// One meeting, with what is known of those that it follows.
 #[derive(Debug, Default)]
 pub(crate) struct Meeting {
     /// What tells it from the others of its run.
     pub(crate) number: u32,
-    pub(crate) ranks: BTreeMap<u32, RankInfo>,
+    publishers: Publishers,
     /// How many ranks those who come are prepared for.
     pub(crate) size: Option<u32>,
     pub(crate) started: Option<Timestamp>,
     /// When all had come.
     pub(crate) met: Option<Timestamp>,
-    /// When they met first, if the processes of the meeting before meet once more.
+    /// When they met first: the processes of one meeting may meet once more.
     pub(crate) first_met: Option<Timestamp>,
-    pub(crate) former: Former,
-    /// When those of `former` had met, and had met first, if none of them has come again since.
-    before: Option<(Timestamp, Option<Timestamp>)>,
-    /// Ranks whose process ended and whose place another took.
-    pub(crate) replaced: BTreeSet<u32>,
+    /// When those of before had met, had met first, and how many they were, if none of them has come again
+    /// since.
+    before: Option<(Option<Timestamp>, Option<Timestamp>, Option<u32>)>,
     /// Ranks that ended before all had met, not yet reported.
     pub(crate) lost: Vec<Lost>,
     /// Since all had met, one of them wrote what none writes before it has reached the others: a key of a
@@ -48,19 +46,7 @@ pub(crate) struct Lost {
     pub(crate) gave_up: bool,
 }
 
-/// How a connection closed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Leaving {
-    pub(crate) conn: ConnId,
-    pub(crate) rank: u32,
-    pub(crate) is_cut_off: bool,
-    pub(crate) gave_up: bool,
-    /// Whether all had met is not known.
-    pub(crate) may_have_met: bool,
-    pub(crate) at: Timestamp,
-}
-
-fn ended<'m>((&rank, info): (&u32, &'m RankInfo)) -> Option<(u32, &'m RankInfo, Timestamp)> {
+fn ended((rank, info): (u32, &RankInfo)) -> Option<(u32, &RankInfo, Timestamp)> {
     Some((rank, info, info.gone.filter(|_| !info.is_cut_off)?))
 }
 
@@ -71,131 +57,114 @@ impl Meeting {
         let now = info.joined;
         let is_new = |before: &RankInfo| !before.is_same_process(&info);
         // Processes that have met and meet again close their connections before.
-        let is_other_job = self.met.is_some() && self.ranks.get(&rank).is_none_or(is_new);
+        let is_other_job = self.met.is_some() && self.rank(rank).is_none_or(is_new);
         let is_over = self.all_gone().is_some_and(|at| is_other_job || now.since(at) >= SETTLE);
         let mut begins = true;
         if is_over {
-            let former = self.take_unmet();
-            *self = Self::new(self.number, former);
-        } else if let Some(met) = self.met {
+            *self = Self::new(self.number, self.take_unmet());
+        } else if self.met.is_some() {
             // They meet again. Some may not even have left the last meeting.
-            for (rank, info) in std::mem::take(&mut self.ranks) {
-                self.set_aside(rank, info);
-            }
-            let Self { number, first_met, .. } = *self;
-            let former = std::mem::take(&mut self.former);
-            *self = Self { before: Some((met, first_met)), ..Self::new(number, former) };
+            let Self { number, met, first_met, size, .. } = *self;
+            *self = Self {
+                before: Some((met, first_met, size)),
+                ..Self::new(number, std::mem::take(&mut self.publishers))
+            };
             let meets_again = self.known_as(rank).next().is_some_and(|before| !is_new(before));
-            self.first_met = first_met.or(Some(met)).filter(|_| meets_again);
+            self.first_met = first_met.filter(|_| meets_again);
         } else {
             begins = false;
         }
-        if self.known_as(rank).next().is_some_and(is_new) {
-            self.replaced.insert(rank);
-        }
-        let mut former = self.former.remove(&rank).unwrap_or_default();
-        self.before = self.before.filter(|_| former.iter().all(|it| it.withdrawn || is_new(it)));
+        let mut known = self.publishers.remove(&rank).unwrap_or_else(|| Vec::with_capacity(1));
+        self.before = self.before.filter(|_| known.iter().all(|it| it.is_dropped() || is_new(it)));
         // It is theirs again if the second ends before all have met.
-        former.retain_mut(|it| {
-            it.withdrawn |= self.before.is_none();
-            is_new(it) && (it.is_live() || !it.withdrawn)
+        known.retain_mut(|it| {
+            if it.is_published() {
+                it.standing = Standing::Dropped;
+            }
+            is_new(it)
         });
-        let first = self.ranks.remove(&rank).filter(|first| first.is_live() && is_new(first));
-        former.splice(0..0, first.map(|first| RankInfo { withdrawn: true, ..first }));
-        former.truncate(64);
-        if !former.is_empty() {
-            self.former.insert(rank, former);
-        }
+        known.dedup_by(|it, later| it.is_dropped() && !it.is_live() && !later.is_live());
+        known.truncate(MOST_ALIKE);
         self.started.get_or_insert(now);
-        if self.size.is_none() || self.ranks.values().all(|info| !info.is_live()) {
+        if self.size.is_none() || self.ranks().all(|(_, info)| !info.is_live()) {
             self.size = info.size.or(told).or(self.size);
         }
-        self.ranks.insert(rank, info);
+        known.insert(0, info);
+        self.publishers.insert(rank, known);
         begins
     }
 
-    /// Nobody has come yet; `former` had met, or ended before they met.
-    pub(crate) fn new(number: u32, former: Former) -> Self {
-        Self { number, former, ..Self::default() }
+    /// What may be missed: the number of ranks and the times stay.
+    pub(crate) fn summarize(&mut self) {
+        self.publishers.clear();
+    }
+
+    /// Nobody has come yet; these had met, or ended before they met.
+    pub(crate) fn new(number: u32, mut before: Publishers) -> Self {
+        for info in before.values_mut().flatten().filter(|info| info.is_published()) {
+            info.standing = Standing::OfBefore;
+        }
+        Self { number, publishers: before, ..Self::default() }
     }
 
     /// All that came and did not meet: what became of them is told of those that the next ones wait for.
-    pub(crate) fn take_unmet(&mut self) -> Former {
-        if self.met.is_some() {
-            return Former::new();
-        }
-        let mut unmet = std::mem::take(&mut self.former);
-        unmet.extend(std::mem::take(&mut self.ranks).into_iter().map(|(rank, info)| (rank, vec![info])));
-        unmet.retain(|_, of| of.iter().all(|info| !info.is_live()));
+    pub(crate) fn take_unmet(&mut self) -> Publishers {
+        let mut unmet = std::mem::take(&mut self.publishers);
+        unmet.retain(|_, of| self.met.is_none() && of.iter().all(|info| !info.is_live()));
         unmet
     }
 
-    /// The ranks of another meeting have all ended before they met. Where this meeting misses their ranks, it
-    /// tells what became of them.
+    /// Others that have not met are of these from now on. What became of those that have ended is told where
+    /// these miss their ranks.
     pub(crate) fn take_in(&mut self, mut other: Self) {
-        let is_there = |rank: &u32| self.known_as(*rank).any(RankInfo::is_live);
-        let is_missed = |rank: &u32| self.size.is_none_or(|size| *rank < size) && !is_there(rank);
-        other.lost.retain(|lost| is_missed(&lost.rank));
-        let mut unmet = other.take_unmet();
-        unmet.retain(|rank, _| is_missed(rank));
+        let is_there = |rank: u32| self.known_as(rank).any(RankInfo::is_live);
+        let is_missed = |rank: u32| self.size.is_none_or(|size| rank < size) && !is_there(rank);
+        other.lost.retain(|lost| is_missed(lost.rank));
+        other.publishers.retain(|rank, of| of.iter().any(RankInfo::is_live) || is_missed(*rank));
         self.lost.append(&mut other.lost);
-        self.former.append(&mut unmet);
-    }
-
-    /// These meet again, and others have come meanwhile to meet as many.
-    pub(crate) fn unite(&mut self, mut other: Self) {
-        other.ranks.retain(|rank, info| info.is_live() || !self.ranks.contains_key(rank));
-        self.ranks.append(&mut other.ranks);
-        for (rank, former) in other.former {
-            self.former.entry(rank).or_default().extend(former);
+        for (rank, mut others) in other.publishers {
+            others.iter_mut().filter(|info| !info.is_live()).for_each(|it| it.standing = Standing::OfBefore);
+            self.publishers.entry(rank).or_default().splice(0..0, others);
         }
-        self.lost.extend(other.lost);
-        self.started = self.started.min(other.started).or(self.started);
     }
 
     /// The address of a live rank was dropped.
     pub(crate) fn withdraw(&mut self, rank: u32) {
         // Once all have met, no rank needs it.
+        let mut of_rank = self.publishers.get_mut(&rank).into_iter().flatten();
         if self.met.is_none()
-            && self.ranks.get(&rank).is_some_and(RankInfo::is_live)
-            && let Some(info) = self.ranks.remove(&rank)
+            && let Some(info) = of_rank.find(|info| info.is_published() && info.is_live())
         {
             // It is there, and comes no more.
+            info.standing = Standing::Dropped;
             self.before = None;
-            self.set_aside(rank, RankInfo { withdrawn: true, ..info });
         }
     }
 
-    /// A process held this rank.
-    fn set_aside(&mut self, rank: u32, info: RankInfo) {
-        let former = self.former.entry(rank).or_default();
-        former.retain(|first| first.is_live() && !first.is_same_process(&info));
-        former.insert(0, info);
-    }
-
-    /// The connection of a rank closed.
-    pub(crate) fn leave(&mut self, leaving: Leaving) {
-        let Leaving { conn, rank, is_cut_off, gave_up, may_have_met, at } = leaving;
-        let of_former = self.former.get_mut(&rank).into_iter().flatten();
-        let its_own = of_former.chain(self.ranks.get_mut(&rank)).filter(|info| info.conn == conn);
-        let mut of_this_meeting = None;
-        for info in its_own {
-            (info.gone, info.is_cut_off) = (Some(at), is_cut_off);
-            if info.withdrawn || info.joined >= self.started.unwrap_or(at) {
-                of_this_meeting = Some(info.closed(rank, at));
-            }
+    /// The connection of a rank closed, or was cut off. Returns that it closed, if the rank is lost to those
+    /// who have not met.
+    pub(crate) fn leave(
+        &mut self,
+        conn: ConnId,
+        rank: u32,
+        is_cut_off: bool,
+        at: Timestamp,
+    ) -> Option<Evidence> {
+        let known = self.publishers.get_mut(&rank)?;
+        let info = known.iter_mut().find(|info| info.conn == conn)?;
+        (info.gone, info.is_cut_off) = (Some(at), is_cut_off);
+        let closed = info.closed(rank, at);
+        let had_met = self.met.is_some() || info.standing == Standing::OfBefore;
+        let is_holder = known.iter().find(|info| info.is_published()).is_none_or(|info| info.conn == conn);
+        if had_met || !is_holder {
+            return None;
         }
-        let had_met = self.met.is_some() || may_have_met;
-        let Some(closed) = of_this_meeting.filter(|_| !had_met) else { return };
-        let is_holder = self.ranks.get(&rank).is_none_or(|info| info.conn == conn);
-        if is_holder && self.known_as(rank).any(RankInfo::is_live) {
+        if known.iter().any(RankInfo::is_live) {
             // A copy has ended. The rank is there, but for its address.
-            self.ranks.remove(&rank);
-            self.replaced.remove(&rank);
-        } else if is_holder && !is_cut_off && self.lost.len() < MOST_LOST {
-            // Another may take its place before it is told.
-            self.lost.push(Lost { rank, closed, gave_up });
+            known.retain(|info| info.conn != conn);
+            return None;
         }
+        Some(closed).filter(|_| !is_cut_off)
     }
 
     /// Takes the ranks that ended, in that order, but for processes that came again on another connection.
@@ -210,19 +179,21 @@ impl Meeting {
     ///
     /// Called for every rank that comes: at the next look they may have left again.
     pub(crate) fn check_complete(&mut self) -> bool {
-        let Some(size) = self.size.filter(|&size| self.met.is_none() && self.ranks.len() >= size as usize)
-        else {
-            return false;
+        let is_due = |size: &u32| self.met.is_none() && self.publishers.len() >= *size as usize;
+        let Some(size) = self.size.filter(is_due) else { return false };
+        let made_before = self.rank(0).and_then(|first| first.made_before);
+        let fits = |info: &RankInfo| {
+            info.is_live() && info.size.is_none_or(|of| of == size) && info.made_before == made_before
         };
-        let fits = |info: &&RankInfo| info.is_live() && info.size.is_none_or(|other| other == size);
-        let mut fitting = self.ranks.values().filter(fits).peekable();
-        let made_before = fitting.peek().and_then(|info| info.made_before);
-        if fitting.filter(|info| info.made_before == made_before).count() < size as usize {
+        if !(0..size).all(|rank| self.rank(rank).is_some_and(fits)) {
             return false;
         }
         // Some came before with other numbers.
-        self.ranks.split_off(&size).into_iter().for_each(|(rank, info)| self.set_aside(rank, info));
-        self.met = self.ranks.values().map(|info| info.joined).max();
+        for info in self.publishers.range_mut(size..).flat_map(|(_, of)| of) {
+            info.standing = Standing::OfBefore;
+        }
+        self.met = self.ranks().map(|(_, info)| info.joined).max();
+        self.first_met = self.first_met.or(self.met);
         self.before = None;
         // Ranks that left before that have come back.
         self.lost.clear();
@@ -231,27 +202,41 @@ impl Meeting {
 
     /// Nobody comes in the place of those who have ended, and others go on with what they had met for.
     pub(crate) fn return_to_before(&mut self) {
-        let nobody_comes = !self.ranks.values().any(RankInfo::is_live);
-        let goes_on = || self.former.values().flatten().any(|info| info.is_live() && !info.withdrawn);
-        let Some((met, first_met)) = self.before.filter(|_| nobody_comes && goes_on()) else { return };
-        let mut former = std::mem::take(&mut self.former);
-        let take = |(&rank, of): (&u32, &mut Vec<RankInfo>)| {
-            let had_met = of.iter().position(|info| !info.withdrawn)?;
-            Some((rank, of.remove(had_met)))
-        };
-        let ranks: BTreeMap<_, _> = former.iter_mut().filter_map(take).collect();
-        former.retain(|_, of| !of.is_empty());
-        let size = ranks.values().filter(|info| info.is_live()).find_map(|info| info.size).or(self.size);
-        let (number, lost, met) = (self.number, std::mem::take(&mut self.lost), Some(met));
-        *self = Self { number, ranks, former, size, lost, met, first_met, started: met, ..Self::default() };
+        let nobody_comes = self.ranks().all(|(_, info)| !info.is_live());
+        let is_of_before = |info: &RankInfo| info.standing == Standing::OfBefore;
+        let goes_on = || self.known().any(|info| info.is_live() && is_of_before(info));
+        let Some((met, first_met, size)) = self.before.filter(|_| nobody_comes && goes_on()) else { return };
+        let mut publishers = std::mem::take(&mut self.publishers);
+        publishers.retain(|_, of| {
+            of.retain(|info| !info.is_published());
+            let of_before = of.iter_mut().find(|info| is_of_before(info));
+            of_before.into_iter().for_each(|info| info.standing = Standing::Published);
+            !of.is_empty()
+        });
+        let (number, lost) = (self.number, std::mem::take(&mut self.lost));
+        *self = Self { number, publishers, size, lost, met, first_met, started: met, ..Self::default() };
     }
 }
 
 /// What others read of it.
 impl Meeting {
+    /// The ranks whose addresses are there, or were when they ended.
+    pub(crate) fn ranks(&self) -> impl Iterator<Item = (u32, &RankInfo)> + Clone {
+        self.with(Standing::Published)
+    }
+
+    pub(crate) fn rank(&self, rank: u32) -> Option<&RankInfo> {
+        self.known_as(rank).find(|info| info.is_published())
+    }
+
+    fn with(&self, standing: Standing) -> impl Iterator<Item = (u32, &RankInfo)> + Clone {
+        let last = move |of: &[RankInfo]| of.iter().position(|info| info.standing == standing);
+        self.publishers.iter().filter_map(move |(&rank, of)| Some((rank, &of[last(of)?])))
+    }
+
     /// Whether nobody has come to it, or to the one before.
     pub(crate) fn is_empty(&self) -> bool {
-        self.known().next().is_none()
+        self.publishers.is_empty()
     }
 
     /// Whether a process of it is there.
@@ -266,7 +251,12 @@ impl Meeting {
 
     /// Whether all who met are there, and this process is none of them.
     pub(crate) fn goes_on_without(&self, other: &RankInfo) -> bool {
-        self.ranks.values().all(|member| member.is_live() && !member.is_same_process(other))
+        self.ranks().all(|(_, member)| member.is_live() && !member.is_same_process(other))
+    }
+
+    /// How many ranks somebody has come as.
+    pub(crate) fn len(&self) -> usize {
+        self.publishers.len()
     }
 
     /// Whether this process is the one with the rank here, or was.
@@ -276,16 +266,16 @@ impl Meeting {
 
     /// Who has this rank here, or had it.
     pub(crate) fn known_as(&self, rank: u32) -> impl Iterator<Item = &RankInfo> {
-        self.ranks.get(&rank).into_iter().chain(self.former.get(&rank).into_iter().flatten())
+        self.publishers.get(&rank).into_iter().flatten()
     }
 
     /// All who have a rank here, or had it.
     pub(crate) fn known(&self) -> impl Iterator<Item = &RankInfo> {
-        self.ranks.values().chain(self.former.values().flatten())
+        self.publishers.values().flatten()
     }
 
     pub(crate) fn known_mut(&mut self) -> impl Iterator<Item = &mut RankInfo> {
-        self.ranks.values_mut().chain(self.former.values_mut().flatten())
+        self.publishers.values_mut().flatten()
     }
 
     /// Whether who is prepared for so many ranks can meet these.
@@ -295,7 +285,7 @@ impl Meeting {
 
     /// When the last of the ranks left, if none is there.
     pub(crate) fn all_gone(&self) -> Option<Timestamp> {
-        self.ranks.values().filter_map(|info| info.gone).max().filter(|_| !self.is_live())
+        if self.is_live() { None } else { self.ranks().filter_map(|(_, info)| info.gone).max() }
     }
 
     /// When all ended who had met, if no process of theirs is connected.
@@ -308,14 +298,14 @@ impl Meeting {
     /// The ranks that have ended, and when. What has become of those that are gone with their link is not
     /// known.
     pub(crate) fn ended_ranks(&self) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
-        self.ranks.iter().filter_map(ended)
+        self.ranks().filter_map(ended)
     }
 
     /// As `ended_ranks`, for the ranks that had met, which may meet again now.
     pub(crate) fn ended_of_met(&self) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
-        let before = self.before.iter().flat_map(|_| &self.former);
-        let before = before.filter_map(|(rank, of)| Some((rank, of.iter().find(|info| !info.withdrawn)?)));
-        self.met.iter().flat_map(|_| &self.ranks).chain(before).filter_map(ended)
+        let standing = if self.met.is_some() { Standing::Published } else { Standing::OfBefore };
+        let is_known = self.met.is_some() || self.before.is_some();
+        self.with(standing).filter(move |_| is_known).filter_map(ended)
     }
 
     /// The rank that ended before all others of those who had met, and how long before the last. A crash may
@@ -330,7 +320,7 @@ impl Meeting {
 
     /// Ranks that have published their address and are there.
     pub(crate) fn joined(&self) -> u32 {
-        count(self.ranks.values().filter(|info| info.is_live()).count())
+        count(self.ranks().filter(|(_, info)| info.is_live()).count())
     }
 
     /// Ranks that are there, whether their address still is or not: those that met before go on.
@@ -338,37 +328,36 @@ impl Meeting {
         count(self.live().count())
     }
 
+    /// Ranks that have come in the place of a process that has ended.
+    pub(crate) fn replaced(&self) -> impl Iterator<Item = u32> {
+        let has_ended = |rank: &u32| self.known_as(*rank).any(|info| !info.is_published() && !info.is_live());
+        self.ranks().map(|(rank, _)| rank).filter(has_ended)
+    }
+
     /// Ranks that are there and have not come again since they met.
     pub(crate) fn not_again(&self) -> impl Iterator<Item = u32> {
-        self.without_address().filter(|(_, info)| !info.withdrawn).map(|(&rank, _)| rank)
+        self.live().filter(|(_, info)| info.standing == Standing::OfBefore).map(|(rank, _)| rank)
     }
 
-    /// Ranks that are there, and whose address is not: it was dropped, or they have not come again since they
-    /// met.
-    pub(crate) fn without_address(&self) -> impl Iterator<Item = (&u32, &RankInfo)> {
-        let has_come = |rank| self.ranks.get(rank).is_some_and(RankInfo::is_live);
-        let is_of_these = |rank: u32| self.size.is_none_or(|size| rank < size);
-        let former = self.former.iter().filter(move |(rank, _)| is_of_these(**rank) && !has_come(rank));
-        former.filter_map(|(rank, of)| Some((rank, of.iter().find(|info| info.is_live())?)))
-    }
-
-    /// The ranks that are there.
+    /// The ranks that are there: with the process whose address is, or else one whose address was dropped, or
+    /// that has not come again since it met.
     pub(crate) fn live(&self) -> impl Iterator<Item = (u32, &RankInfo)> {
-        let all = self.ranks.iter().filter(|(_, info)| info.is_live()).chain(self.without_address());
-        all.map(|(&rank, info)| (rank, info))
+        let is_of_these = |rank: u32| self.size.is_none_or(|size| rank < size);
+        self.publishers.iter().filter_map(move |(&rank, of)| {
+            let live = of.iter().filter(|info| info.is_live()).min_by_key(|info| !info.is_published())?;
+            (live.is_published() || is_of_these(rank)).then_some((rank, live))
+        })
     }
 
-    /// Whether somebody had come to it as this rank then, or was there.
+    /// Whether somebody had come as this rank then.
     pub(crate) fn had_come(&self, rank: u32, then: Timestamp) -> bool {
-        let was_there = |info: &&RankInfo| info.withdrawn || info.gone.is_none_or(|gone| gone >= then);
-        let former = self.former.get(&rank).into_iter().flatten().filter(was_there);
-        self.ranks.get(&rank).into_iter().chain(former).any(|info| info.joined <= then)
+        self.known_as(rank).any(|info| info.joined <= then)
     }
 
     /// The rank that came last, and how long after the first of those that are here.
     pub(crate) fn last(&self) -> Option<(String, Elapsed)> {
-        let first = self.ranks.values().map(|info| info.joined).min()?;
-        let (&rank, last) = self.ranks.iter().max_by_key(|(_, info)| info.joined)?;
+        let first = self.ranks().map(|(_, info)| info.joined).min()?;
+        let (rank, last) = self.ranks().max_by_key(|(_, info)| info.joined)?;
         Some((last.label(rank), Elapsed(last.joined.since(first))))
     }
 
@@ -377,8 +366,8 @@ impl Meeting {
         self.known_as(rank).find(|info| info.is_live()).or_else(|| self.known_as(rank).next())
     }
 
-    /// As `holder`, for ranks that have met: the ranks before them are only known to have ended.
-    pub(crate) fn who_met(&self, rank: u32) -> Option<&RankInfo> {
-        self.holder(rank).filter(|_| self.ranks.contains_key(&rank))
+    /// The holders of all ranks.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &RankInfo> {
+        self.publishers.keys().filter_map(|rank| self.holder(*rank))
     }
 }

@@ -24,8 +24,18 @@ pub(crate) struct RankInfo {
     pub(crate) size: Option<u32>,
     /// How often it had made its groups before: only ranks that have made them equally often meet.
     pub(crate) made_before: Option<u32>,
-    /// Its address was dropped while it was there.
-    pub(crate) withdrawn: bool,
+    pub(crate) standing: Standing,
+}
+
+/// What has become of the address that a process published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Those who meet find it, or did until it ended.
+    Published,
+    /// It was for the meeting before: its process had met, or ended before that.
+    OfBefore,
+    /// It was dropped, or written over, while the process was there.
+    Dropped,
 }
 
 /// Who is called like others: with its process id.
@@ -39,6 +49,15 @@ pub(crate) fn with_pid(who: String, pid: Option<u32>) -> String {
 impl RankInfo {
     pub(crate) fn is_live(&self) -> bool {
         self.gone.is_none()
+    }
+
+    pub(crate) fn is_published(&self) -> bool {
+        self.standing == Standing::Published
+    }
+
+    /// Its address was dropped, or written over, while it was there.
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.standing == Standing::Dropped
     }
 
     /// Its connection closed.
