@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::facts::{Membership, NodeId, Plan, Room, Sign, TrackedNode, TrackedRun};
+use crate::facts::{Dying, Membership, NodeId, Plan, Room, Sign, TrackedNode, TrackedRun};
 use crate::reason::{Evidence, Names};
 use crate::rules::{contradictions, ends, losses, starts};
 use rallypoint_protocol::ids::{ConnId, Timestamp, count};
@@ -244,7 +244,7 @@ impl TrackedRun {
             let is_own = node.finished || node.conn == Some(by);
             node.was_member |= node.is_participant();
             node.membership = if is_own { Membership::Left } else { Membership::TakenOut };
-            (node.membership_since, node.round, node.sign) = (now, round, Sign::None);
+            (node.membership_since, node.round, node.is_heard) = (now, round, false);
             // Who has not come back is not in the next round, and nobody has taken it out of this one.
             let is_not_back = node.is_not_back() && !has_moved;
             if *was_in && !is_own && (node.lingers() && (!has_moved || !is_member) || is_not_back) {

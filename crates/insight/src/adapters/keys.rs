@@ -27,7 +27,7 @@ impl TrackedRun {
         if !lost.is_empty() {
             self.found(stores::reset(lost, at));
         }
-        self.world.reset();
+        self.world.unpublish(&(0..=u32::MAX));
         self.touch();
     }
 

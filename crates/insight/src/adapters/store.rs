@@ -216,8 +216,10 @@ impl Fold<'_> {
         let Some(client) = self.client(conn) else { return };
         let (run, rank) = (client.run.clone(), client.rank);
         if let Some(run) = run.and_then(|key| self.jobs.runs.get_mut(&key)) {
-            let meeting = run.world.of_mut(rank, conn).filter(|meeting| meeting.met.is_some());
-            meeting.into_iter().for_each(|meeting| meeting.went_on = true);
+            let meeting = run.world.of_mut(rank, conn);
+            if let Some(meeting) = meeting.filter(|meeting| meeting.met.is_some()) {
+                meeting.went_on = true;
+            }
         }
     }
 

@@ -168,16 +168,11 @@ impl TrackedRun {
             let was_silent_for = now.since(node.last_heartbeat);
             let asked = heard.get(&conn).copied().filter(|at| *at > node.membership_since);
             node.last_heartbeat = node.last_heartbeat.max(asked.unwrap_or_default());
-            let sign = if waiting.contains(&conn) {
-                Sign::Waits
-            } else if asked.is_some_and(|at| now.since(at) < quiet) {
-                Sign::Asks
-            } else {
-                Sign::None
-            };
-            let before = std::mem::replace(&mut node.sign, sign);
-            has_changed |= before != sign;
-            if sign == Sign::Asks && before == Sign::None {
+            let waits = waiting.contains(&conn);
+            let asks = asked.is_some_and(|at| now.since(at) < quiet);
+            let was_heard = std::mem::replace(&mut node.is_heard, waits || asks);
+            has_changed |= was_heard != node.is_heard;
+            if !was_heard && asks && !waits {
                 back.push((at, was_silent_for));
             }
         }

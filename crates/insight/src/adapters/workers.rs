@@ -88,7 +88,7 @@ impl TrackedRun {
     pub(crate) fn unpublish(&mut self, rank: u32, attempt: Option<u32>) {
         // A live writer was paired with a rank that was replaced: it has to publish again.
         if attempt == self.world.attempt {
-            self.world.unpublish(rank);
+            self.world.unpublish(&(rank..=rank));
             self.touch();
         }
     }

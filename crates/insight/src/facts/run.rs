@@ -11,7 +11,7 @@ mod world;
 pub(crate) use self::key::RunKey;
 pub(crate) use self::limits::{MISSING_SHOWN, MOST_MOMENTS, MOST_NODES, SETTLE};
 pub(crate) use self::memory::Room;
-pub(crate) use self::node::{Agent, Membership, NodeId, Sign, TrackedNode};
+pub(crate) use self::node::{Agent, Membership, NodeId, TrackedNode};
 pub(crate) use self::round::{
     AssignedRanks, Dying, Native, Over, Restarting, RoundFacts, Spare, TimelineEntry,
 };

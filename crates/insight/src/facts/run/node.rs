@@ -47,18 +47,6 @@ pub(crate) enum Membership {
     Stranger,
 }
 
-/// What is seen of a node that is in no list of the state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Sign {
-    /// Nothing.
-    #[default]
-    None,
-    /// It waits here, and agents send no heartbeats then.
-    Waits,
-    /// It has asked for something since.
-    Asks,
-}
-
 /// One agent.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TrackedNode {
@@ -73,8 +61,9 @@ pub(crate) struct TrackedNode {
     pub(crate) membership_since: Timestamp,
     /// c10d: the round that it was in last, of which its rank is, when no list of the state has it.
     pub(crate) round: u64,
-    /// What has been seen of it since then.
-    pub(crate) sign: Sign,
+    /// It is in no list of the state, and waits here, when agents send no heartbeats, or has asked for something
+    /// since.
+    pub(crate) is_heard: bool,
     pub(crate) joined: Timestamp,
     /// This process was in a round before: not another one that was the same node.
     pub(crate) was_member: bool,
@@ -145,7 +134,7 @@ impl TrackedNode {
     /// Others have taken it out, and nothing comes of it: it is frozen, or cut off.
     pub(crate) fn is_silent(&self) -> bool {
         // Others took it out as they had not heard of it.
-        self.lingers() && self.membership == Membership::TakenOut && self.sign == Sign::None
+        self.lingers() && self.membership == Membership::TakenOut && !self.is_heard
     }
 
     /// When it was last there.

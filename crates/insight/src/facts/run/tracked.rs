@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::facts::plan::{Plan, short};
 use crate::facts::run::key::RunKey;
 use crate::facts::run::limits::{LATE, LATEST, MOST_MOMENTS, MOST_NODES, SETTLE};
-use crate::facts::run::node::{Membership, NodeId, Sign, TrackedNode};
+use crate::facts::run::node::{Membership, NodeId, TrackedNode};
 use crate::facts::run::round::{AssignedRanks, LifeFacts, Native, RoundFacts, TimelineEntry};
 use crate::facts::run::world::{Meeting, RankInfo, World};
 use crate::reason::{Code, Evidence, Finding, Names, Place, Presence, Reason, Sighting};
@@ -143,7 +143,7 @@ impl TrackedRun {
     pub(crate) fn goes_on_with_round(&self, node: &TrackedNode) -> bool {
         let is_of_round = node.round == self.round.number && self.round.completed.is_some();
         let is_taken_out = node.membership == Membership::TakenOut && node.lingers();
-        is_of_round && is_taken_out && node.sign != Sign::None && node.rank.is_some()
+        is_of_round && is_taken_out && node.is_heard && node.rank.is_some()
     }
 
     /// Who has, or had, this rank in that round.

@@ -12,6 +12,7 @@ mod rank;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -25,8 +26,6 @@ use rallypoint_protocol::addresses::MOST_RANKS;
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
 const MOST_MEETINGS: usize = 16;
-/// Ranks that ended before all had met, and wait to be reported.
-const MOST_LOST: usize = 131_072;
 
 /// The meeting of a run without ranks.
 static NOBODY: LazyLock<Meeting> = LazyLock::new(Meeting::default);
@@ -144,7 +143,7 @@ impl World {
         // Nobody finds what it has written over.
         let number = self.meetings[at].number;
         let others = self.meetings.iter_mut().filter(|other| other.number != number);
-        others.for_each(|other| other.withdraw(rank));
+        others.for_each(|other| other.withdraw(rank..=rank));
         let begins = self.meetings[at].publish(rank, info, self.told_size) || is_next;
         if begins {
             self.connected.most = self.connected.processes();
@@ -237,21 +236,9 @@ impl World {
         }
     }
 
-    /// The address of a live rank was dropped: that of the one who wrote it last.
-    pub(crate) fn unpublish(&mut self, rank: u32) {
-        let joined =
-            |meeting: &&mut Meeting| meeting.rank(rank).filter(|info| info.is_live()).map(|info| info.joined);
-        if let Some(last) = self.meetings.iter_mut().max_by_key(joined) {
-            last.withdraw(rank);
-        }
-    }
-
-    pub(crate) fn reset(&mut self) {
-        for meeting in &mut self.meetings {
-            for rank in meeting.ranks().map(|(rank, _)| rank).collect::<Vec<_>>() {
-                meeting.withdraw(rank);
-            }
-        }
+    /// The addresses of these ranks were dropped.
+    pub(crate) fn unpublish(&mut self, ranks: &RangeInclusive<u32>) {
+        self.meetings.iter_mut().for_each(|meeting| meeting.withdraw(ranks.clone()));
     }
 
     /// The ranks that are there and have not met published these addresses.
@@ -320,10 +307,8 @@ impl World {
                 .retain(|&other, &mut (first, second)| other != rank || (first != conn && second != conn));
             for meeting in &mut self.meetings {
                 let closed = meeting.leave(conn, rank, is_cut_off, at).filter(|_| !self.is_of_before);
-                if let Some(closed) = closed.filter(|_| meeting.lost.len() < MOST_LOST) {
-                    // Another may take its place before it is told.
-                    meeting.lost.push(Lost { rank, closed, gave_up });
-                }
+                // Another may take its place before it is told.
+                meeting.lost.extend(closed.map(|closed| Lost { rank, closed, gave_up }));
             }
         }
         if self.connected.is_empty() {
@@ -342,11 +327,8 @@ impl World {
                 Some(_) => meeting.all_ended(&self.connected).is_some(),
                 None => !meeting.is_live(),
             };
-            let stay = self.meetings.iter().rposition(|meeting| !is_over(meeting)).or_else(|| {
-                let last = |(_, meeting): &(usize, &Meeting)| (meeting.met.is_some(), meeting.all_gone());
-                self.meetings.iter().enumerate().max_by_key(last).map(|(at, _)| at)
-            });
-            let stays = stay.map(|at| self.meetings[at].number);
+            let last = |meeting: &&Meeting| (!is_over(meeting), meeting.all_gone());
+            let stays = self.meetings.iter().max_by_key(last).map(|meeting| meeting.number);
             let over = |meeting: &mut Meeting| is_over(meeting) && Some(meeting.number) != stays;
             for ended in self.meetings.extract_if(.., over).collect::<Vec<_>>() {
                 if let (Some(met), Some(at)) = (ended.first_met, ended.all_gone()) {

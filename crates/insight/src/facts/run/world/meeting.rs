@@ -1,6 +1,7 @@
 //! Processes that meet, or have met: each is another rank, and all are prepared for as many ranks.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use crate::facts::run::limits::SETTLE;
 use crate::facts::run::world::connected::Connected;
@@ -128,14 +129,12 @@ impl Meeting {
         }
     }
 
-    /// The address of a live rank was dropped.
-    pub(crate) fn withdraw(&mut self, rank: u32) {
-        // Once all have met, no rank needs it.
-        let mut of_rank = self.publishers.get_mut(&rank).into_iter().flatten();
-        if self.met.is_none()
-            && let Some(info) = of_rank.find(|info| info.is_published() && info.is_live())
-        {
-            // It is there, and comes no more.
+    /// The addresses of live ranks were dropped: they are there, and come no more.
+    pub(crate) fn withdraw(&mut self, ranks: RangeInclusive<u32>) {
+        // Once all have met, no rank needs them.
+        let of_ranks = self.publishers.range_mut(ranks).filter(|_| self.met.is_none());
+        let published = of_ranks.flat_map(|(_, of)| of).filter(|info| info.is_published());
+        for info in published.filter(|info| info.is_live()) {
             info.standing = Standing::Dropped;
             self.before = None;
         }
@@ -185,7 +184,8 @@ impl Meeting {
         let fits = |info: &RankInfo| {
             info.is_live() && info.size.is_none_or(|of| of == size) && info.made_before == made_before
         };
-        if !(0..size).all(|rank| self.rank(rank).is_some_and(fits)) {
+        let fitting = self.ranks().zip(0..size).take_while(|((rank, info), next)| rank == next && fits(info));
+        if fitting.count() < size as usize {
             return false;
         }
         // Some came before with other numbers.
@@ -209,8 +209,9 @@ impl Meeting {
         let mut publishers = std::mem::take(&mut self.publishers);
         publishers.retain(|_, of| {
             of.retain(|info| !info.is_published());
-            let of_before = of.iter_mut().find(|info| is_of_before(info));
-            of_before.into_iter().for_each(|info| info.standing = Standing::Published);
+            if let Some(info) = of.iter_mut().find(|info| is_of_before(info)) {
+                info.standing = Standing::Published;
+            }
             !of.is_empty()
         });
         let (number, lost) = (self.number, std::mem::take(&mut self.lost));
