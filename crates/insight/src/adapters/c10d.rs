@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::facts::{Dying, Membership, NodeId, Plan, Room, Sign, TrackedNode, TrackedRun};
+use crate::facts::{Membership, NodeId, Plan, Room, TrackedNode, TrackedRun};
 use crate::reason::{Evidence, Names};
 use crate::rules::{contradictions, ends, losses, starts};
 use rallypoint_protocol::ids::{ConnId, Timestamp, count};

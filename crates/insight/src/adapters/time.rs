@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use crate::adapters::journal::COMES_BACK;
-use crate::facts::{Plan, SETTLE, Sign, TrackedNode, TrackedRun};
+use crate::facts::{Plan, SETTLE, TrackedNode, TrackedRun};
 use crate::rules::{contradictions, ends, losses, starts};
 use rallypoint_api::{Expected, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};

@@ -16,4 +16,6 @@ pub(crate) use self::round::{
     AssignedRanks, Dying, Native, Over, Restarting, RoundFacts, Spare, TimelineEntry,
 };
 pub(crate) use self::tracked::TrackedRun;
-pub(crate) use self::world::{Ended, Lost, Meeting, Process, RankInfo, Standing, World, with_pid};
+pub(crate) use self::world::{
+    Ended, Lost, Meeting, Process, RankInfo, Standing, World, rank_label, with_pid,
+};

@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::facts::run::{RunKey, SETTLE};
+use crate::facts::run::{RunKey, SETTLE, rank_label};
 use crate::reason::{Evidence, Names};
 use rallypoint_api::Seen;
 use rallypoint_protocol::addresses::{GlooAddress, read_gloo};
@@ -52,11 +52,7 @@ impl Client {
 
     /// What it calls itself, if it has told its rank. Another process may have the same rank.
     pub(crate) fn rank_label(&self) -> Option<String> {
-        let rank = self.rank?;
-        Some(match &self.host {
-            Some(host) => format!("rank {rank} on {host}"),
-            None => format!("rank {rank} at {}", self.peer.ip()),
-        })
+        Some(rank_label(self.rank?, self.host.as_deref(), self.peer))
     }
 
     pub(crate) fn label(&self) -> String {

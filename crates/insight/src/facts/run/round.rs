@@ -110,8 +110,6 @@ pub(crate) struct LifeFacts {
     pub(crate) not_back: Option<(Names, bool)>,
     /// Its processes had met before the server was restarted at this time, of which it knows nothing else.
     pub(crate) had_met_before: Option<Timestamp>,
-    /// When its processes had met, and ended, in its life before this one.
-    pub(crate) ended_before: Option<Timestamp>,
     /// With some of its processes contact was lost.
     pub(crate) was_cut_off: bool,
     /// Processes that gave up on others, and when: that they end then is no other's fault.

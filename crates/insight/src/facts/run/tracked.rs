@@ -280,7 +280,7 @@ impl TrackedRun {
 
     /// What is known of those who have not come since it began.
     pub(crate) fn unseen(&self) -> Sighting {
-        match (self.life.had_met_before, self.life.ended_before.or(self.world.attempt_ended)) {
+        match (self.life.had_met_before, self.world.attempt_ended) {
             (Some(restarted), _) => Sighting::at(Presence::NotBack, restarted),
             (None, Some(ended)) => Sighting::at(Presence::NotAgain, ended),
             (None, None) => Presence::NeverSeen.into(),
@@ -289,7 +289,7 @@ impl TrackedRun {
 
     /// How a rank has gone, if not with the attempt before this one.
     pub(crate) fn gone_as(&self, rank: &RankInfo) -> Option<Sighting> {
-        rank.gone_as().filter(|_| self.life.ended_before.is_none_or(|ended| rank.gone > Some(ended)))
+        rank.gone_as().filter(|_| self.world.attempt_ended.is_none_or(|ended| rank.gone > Some(ended)))
     }
 
     /// Whether no process of it is connected, as far as is known.
@@ -608,10 +608,11 @@ impl TrackedRun {
         let before =
             std::mem::replace(&mut self.round, RoundFacts { number: round, ..RoundFacts::default() });
         let had_met = before.completed.is_some() || self.world.shown().met.is_some();
-        // Ranks have all ended, whether they had met or not.
-        let ended_before = before.exit_done.or(before.over_at).filter(|_| had_met || !self.has_agents());
         self.world.begin_anew();
-        self.life = LifeFacts { ended_before, ..LifeFacts::default() };
+        // Ranks have all ended, whether they had met or not.
+        let is_over = before.exit_done.or(before.over_at).filter(|_| had_met || !self.has_agents());
+        self.world.attempt_ended = is_over;
+        self.life = LifeFacts::default();
         self.touch();
     }
 

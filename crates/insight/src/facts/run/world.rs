@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::facts::run::world::connected::Connected;
 pub(crate) use crate::facts::run::world::connected::Process;
 pub(crate) use crate::facts::run::world::meeting::{Lost, Meeting};
-pub(crate) use crate::facts::run::world::rank::{RankInfo, Standing, with_pid};
+pub(crate) use crate::facts::run::world::rank::{RankInfo, Standing, rank_label, with_pid};
 use crate::facts::store::Client;
 use crate::reason::{Evidence, Names};
 use rallypoint_protocol::addresses::MOST_RANKS;
@@ -40,7 +40,7 @@ pub(crate) struct World {
     past: Option<Meeting>,
     /// Worker processes that are connected.
     pub(crate) connected: Connected,
-    /// When the last of the attempt before ended.
+    /// When the last of the attempt before ended, or of the life before.
     pub(crate) attempt_ended: Option<Timestamp>,
     /// The world size that the agents told their workers.
     told_size: Option<u32>,
@@ -132,12 +132,9 @@ impl World {
         }
         self.enter(info.conn, info.process());
         let at = self.place(rank, &info);
-        let of_rank = self
-            .meetings
-            .iter()
-            .filter_map(|other| other.holder(rank))
-            .filter(|first| first.is_live() && !first.is_same_process(&info));
-        if let Some(first) = of_rank.min_by_key(|first| first.joined) {
+        let others = self.meetings.iter().filter_map(|other| other.holder(rank));
+        let others = others.filter(|other| other.is_live() && !other.is_same_process(&info));
+        if let Some(first) = others.min_by_key(|other| other.joined) {
             self.claimed_twice.insert(rank, (first.conn, info.conn));
         }
         // Nobody finds what it has written over.
@@ -206,6 +203,7 @@ impl World {
             connected: std::mem::take(&mut self.connected),
             claimed_twice: std::mem::take(&mut self.claimed_twice),
             last_met: self.last_met,
+            attempt_ended: self.attempt_ended,
             ..Self::default()
         };
         self.connected.begin_round();

@@ -28,9 +28,8 @@ pub(crate) struct Meeting {
     pub(crate) met: Option<Timestamp>,
     /// When they met first: the processes of one meeting may meet once more.
     pub(crate) first_met: Option<Timestamp>,
-    /// When those of before had met, had met first, and how many they were, if none of them has come again
-    /// since.
-    before: Option<(Option<Timestamp>, Option<Timestamp>, Option<u32>)>,
+    /// How those of before had met, if none of them has come again since.
+    before: Option<Box<Self>>,
     /// Ranks that ended before all had met, not yet reported.
     pub(crate) lost: Vec<Lost>,
     /// Since all had met, one of them wrote what none writes before it has reached the others: a key of a
@@ -65,18 +64,18 @@ impl Meeting {
             *self = Self::new(self.number, self.take_unmet());
         } else if self.met.is_some() {
             // They meet again. Some may not even have left the last meeting.
-            let Self { number, met, first_met, size, .. } = *self;
-            *self = Self {
-                before: Some((met, first_met, size)),
-                ..Self::new(number, std::mem::take(&mut self.publishers))
-            };
+            let mut before = std::mem::take(self);
+            *self = Self::new(before.number, std::mem::take(&mut before.publishers));
             let meets_again = self.known_as(rank).next().is_some_and(|before| !is_new(before));
-            self.first_met = first_met.filter(|_| meets_again);
+            self.first_met = before.first_met.filter(|_| meets_again);
+            self.before = Some(Box::new(before));
         } else {
             begins = false;
         }
         let mut known = self.publishers.remove(&rank).unwrap_or_else(|| Vec::with_capacity(1));
-        self.before = self.before.filter(|_| known.iter().all(|it| it.is_dropped() || is_new(it)));
+        if known.iter().any(|it| !it.is_dropped() && !is_new(it)) {
+            self.before = None;
+        }
         // It is theirs again if the second ends before all have met.
         known.retain_mut(|it| {
             if it.is_published() {
@@ -205,7 +204,10 @@ impl Meeting {
         let nobody_comes = self.ranks().all(|(_, info)| !info.is_live());
         let is_of_before = |info: &RankInfo| info.standing == Standing::OfBefore;
         let goes_on = || self.known().any(|info| info.is_live() && is_of_before(info));
-        let Some((met, first_met, size)) = self.before.filter(|_| nobody_comes && goes_on()) else { return };
+        if !nobody_comes || !goes_on() {
+            return;
+        }
+        let Some(before) = self.before.take() else { return };
         let mut publishers = std::mem::take(&mut self.publishers);
         publishers.retain(|_, of| {
             of.retain(|info| !info.is_published());
@@ -214,8 +216,7 @@ impl Meeting {
             }
             !of.is_empty()
         });
-        let (number, lost) = (self.number, std::mem::take(&mut self.lost));
-        *self = Self { number, publishers, size, lost, met, first_met, started: met, ..Self::default() };
+        *self = Self { publishers, lost: std::mem::take(&mut self.lost), ..*before };
     }
 }
 

@@ -38,6 +38,11 @@ pub(crate) enum Standing {
     Dropped,
 }
 
+/// A process that has told its rank, and maybe its host.
+pub(crate) fn rank_label(rank: u32, host: Option<&str>, peer: SocketAddr) -> String {
+    host.map_or_else(|| format!("rank {rank} at {}", peer.ip()), |host| format!("rank {rank} on {host}"))
+}
+
 /// Who is called like others: with its process id.
 pub(crate) fn with_pid(who: String, pid: Option<u32>) -> String {
     match pid.filter(|pid| !who.contains(&format!("process {pid} "))) {
@@ -82,10 +87,7 @@ impl RankInfo {
     }
 
     pub(crate) fn label(&self, rank: u32) -> String {
-        match &self.host {
-            Some(host) => format!("rank {rank} on {host}"),
-            None => format!("rank {rank} at {}", self.peer.ip()),
-        }
+        rank_label(rank, self.host.as_deref(), self.peer)
     }
 
     /// One process, which may have two connections: the old one closes after the new one is there.
