@@ -61,8 +61,8 @@ pub(crate) struct TrackedNode {
     pub(crate) membership_since: Timestamp,
     /// c10d: the round that it was in last, of which its rank is, when no list of the state has it.
     pub(crate) round: u64,
-    /// It is in no list of the state, and waits here, when agents send no heartbeats, or has asked for something
-    /// since.
+    /// It is in no list of the state, and waits here, when agents send no heartbeats, or has asked for
+    /// something since.
     pub(crate) is_heard: bool,
     pub(crate) joined: Timestamp,
     /// This process was in a round before: not another one that was the same node.

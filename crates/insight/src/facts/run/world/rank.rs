@@ -30,7 +30,7 @@ pub(crate) struct RankInfo {
 /// What has become of the address that a process published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Those who meet find it, or did until it ended.
+    /// It is there for those who meet, or was until its process ended.
     Published,
     /// It was for the meeting before: its process had met, or ended before that.
     OfBefore,
