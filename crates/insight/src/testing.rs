@@ -1,5 +1,5 @@
-//! What tests of several crates share: how explanations are compared with what happened, and torchrun's state
-//! as agents write it.
+//! What tests of several crates share: how explanations are compared with what happened, and how agents
+//! change torchrun's state.
 #![expect(missing_docs, reason = "it is there for tests only")]
 #![allow(
     clippy::arithmetic_side_effects,
@@ -13,7 +13,7 @@
 
 mod names;
 pub mod oracle;
-pub mod pickle;
+pub mod state;
 
 pub use self::names::names_in;
 

@@ -14,6 +14,8 @@ use base64::engine::general_purpose::STANDARD;
 
 mod moment;
 mod pickle;
+#[cfg(any(test, feature = "sim"))]
+pub mod testing;
 
 use crate::ids::is_plain;
 pub use moment::UtcMicros;

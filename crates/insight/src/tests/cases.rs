@@ -1,7 +1,7 @@
 //! The fifteen things that go wrong, each with its healthy twin that stays silent.
 
 use super::lab::{Lab, PORT, announcement};
-use super::pickle::StateModel;
+use super::state::StateModel;
 use super::stories::{Stage as _, stories};
 use rallypoint_protocol::ids::{ConnId, Label, Timestamp, count};
 use rallypoint_rendezvous::barrier::OpenBarrier;

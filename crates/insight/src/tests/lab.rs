@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::pickle::StateModel;
+use super::state::StateModel;
 use super::yardstick::{self, Scene};
 use crate::{Change, Insight, Settings};
 use rallypoint_api::{self as api, Explanation, Severity};

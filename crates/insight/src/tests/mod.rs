@@ -9,7 +9,7 @@ mod lab;
 mod links;
 mod native;
 mod outside;
-use crate::testing::pickle;
+use crate::testing::state;
 mod random;
 mod reasons;
 mod removed;

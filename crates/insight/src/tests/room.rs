@@ -10,7 +10,7 @@ const MOST: usize = 1 << 20;
 /// Runs of 400 nodes each, as the states that one agent of each writes say.
 fn large_runs(lab: &mut Lab, runs: u32) {
     for run in 0..runs {
-        let mut state = super::pickle::StateModel::default();
+        let mut state = super::state::StateModel::default();
         (0..400).for_each(|node| state.change(node, &format!("node{node}"), node, "join", lab.now));
         state.change(0, "node0", 0, "complete", lab.now);
         lab.agent(run, &format!("large{run}"));

@@ -1,9 +1,8 @@
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
+use super::testing::{TORCH, dict, name, object, set, text};
 use super::*;
-
-const TORCH: &str = "torch.distributed.elastic.rendezvous.dynamic_rendezvous";
 
 fn samples() -> Vec<Json> {
     let states = include_str!("../../../../tests/data/samples/rdzv_states.json");
@@ -154,28 +153,6 @@ fn other_protocols_of_pickle_are_refused() {
         pickle[1] = protocol;
         assert_eq!(read_pickle(&pickle), Err(UnreadableState::NotAPickle));
     }
-}
-
-fn text(text: &str) -> Vec<u8> {
-    [&[0x8c, text.len() as u8], text.as_bytes()].concat()
-}
-
-fn name(module: &str, name: &str) -> Vec<u8> {
-    [text(module), text(name), vec![0x93]].concat()
-}
-
-fn dict(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
-    let pairs: Vec<u8> = pairs.iter().flat_map(|(key, value)| [&key[..], value].concat()).collect();
-    [b"}(", &pairs[..], b"u"].concat()
-}
-
-fn set(items: &[Vec<u8>]) -> Vec<u8> {
-    [b"\x8f(", &items.concat()[..], b"\x90"].concat()
-}
-
-fn object(class: &str, fields: &[(&str, Vec<u8>)]) -> Vec<u8> {
-    let fields: Vec<_> = fields.iter().map(|(field, value)| (text(field), value.clone())).collect();
-    [name(TORCH, class), b")\x81".to_vec(), dict(&fields), b"b".to_vec()].concat()
 }
 
 fn node(addr: Vec<u8>, pid: &[u8]) -> Vec<u8> {

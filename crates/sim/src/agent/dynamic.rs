@@ -2,7 +2,7 @@
 
 use super::super::plan::{MILLI, Micros, SECOND};
 use super::{Agent, Doing, Move, Terms, Work, ask};
-use rallypoint_insight::testing::pickle;
+use rallypoint_protocol::rendezvous_state::testing;
 use rallypoint_protocol::rendezvous_state::{self, NO_STATE, Node, RendezvousState, UtcMicros};
 use rallypoint_store::testing::model::Act;
 
@@ -21,7 +21,7 @@ impl Agent {
         };
         Move::Ask(vec![ask(
             0,
-            Act::CompareSet(self.terms.state_key(), expected, pickle::encode(&self.state)),
+            Act::CompareSet(self.terms.state_key(), expected, testing::encode(&self.state)),
         )])
     }
 
@@ -187,7 +187,7 @@ impl Agent {
 
 fn time(now: Micros) -> UtcMicros {
     // The simulation begins at midnight, and times count from there.
-    pickle::at(u32::try_from(now).unwrap_or(u32::MAX))
+    testing::at(u32::try_from(now).unwrap_or(u32::MAX))
 }
 
 pub(super) fn empty() -> RendezvousState {
