@@ -42,20 +42,20 @@ pub(super) struct Words {
     up_since: Option<f64>,
     /// The last time at which the server knew everything that had happened.
     knew: f64,
-    /// Explanations of this server that it has reported as true. It must report when they become false.
-    held: BTreeSet<u64>,
+    /// Explanations of this server that it has reported.
+    told: BTreeSet<u64>,
     /// When the shown state was last checked.
     shown: f64,
 }
 
 impl Words {
     pub(super) fn new() -> Self {
-        Self { past: Past(Vec::new()), up_since: None, knew: 0.0, held: BTreeSet::new(), shown: 0.0 }
+        Self { past: Past(Vec::new()), up_since: None, knew: 0.0, told: BTreeSet::new(), shown: 0.0 }
     }
 
     /// A new server knows only what it hears.
     pub(super) fn begin(&mut self) {
-        self.held.clear();
+        self.told.clear();
     }
 
     /// The next server may know as little as an earlier one.
@@ -124,12 +124,10 @@ impl World {
             }
         }
         for said in said {
-            let is_over = !said.holds && self.words.held.contains(&said.id);
-            if !is_over {
+            // What is said again and does not hold is over.
+            let is_new = self.words.told.insert(said.id);
+            if said.holds || is_new {
                 self.check_word(&said)?;
-            }
-            if said.holds {
-                self.words.held.insert(said.id);
             }
         }
         if self.seconds() >= self.words.shown + SHOWN_EVERY {

@@ -118,7 +118,7 @@ impl World {
     fn check_gone(&self, text: &str) -> Checked {
         let text = text.split(" is over: ").last().unwrap_or_default();
         let closed = text.split_once(" closed, and nothing came for ");
-        let silent = closed.map_or(text, |(_, silent)| silent).split_once("not heard from since the ");
+        let silent = closed.map_or(text, |(_, silent)| silent).split_once("not heard from for ");
         let parts = [closed, silent];
         yes(parts.iter().any(Option::is_some), "it says not why")?;
         parts
