@@ -30,6 +30,8 @@ fn lasts(jobs: &Jobs, topic: &Topic, entry: &Entry) -> Option<bool> {
     let is_past = match reason.code {
         JoinRefused | RunClosed | RunStarted | TorchVersionsDiffer => false,
         Code::WorldSizesDiffer => return run.world.differ.then_some(true),
+        // A run that is over ended with this.
+        Code::GaveUp if matches!(run.state, RunState::Gone | RunState::Ended) => false,
         code if code != RoundComplete && reason.severity == Severity::Info => false,
         _ => run.mended(reason).is_some_and(|mended| *since < mended),
     };

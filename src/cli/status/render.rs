@@ -55,8 +55,8 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
         let mut text = format!("no runs: {clients}");
         // Some runs may have ended, or their keys have a prefix of their own; the explanations say so.
         if list.connections > 0 && !list.explanations.iter().any(is_explained) {
-            text += ", and no keys show a job: the exchange of a process group has not begun, its keys have a \
-                     prefix of the program's own (PrefixStore), or the run was forgotten";
+            text += ", and no keys show a job: the exchange of a process group has not begun, its keys have \
+                     a prefix of the program's own (PrefixStore), or the run was forgotten";
         }
         out.sentence(0, 0, Style::new(), &text);
     }

@@ -345,7 +345,7 @@ impl Graph<'_> {
         };
         // Who waits for nothing comes first: it is rather the cause.
         let busy: HashSet<_> = self.store.every_wait().map(Waiting::origin).collect();
-        // Those of a run are known by the connections that they have told it with.
+        // Members of a run are known by the connections that they have told it with.
         let all: Vec<ConnId> = match of {
             Some(_) => clients.keys().copied().collect(),
             None => self.everybody().values().map(|(_, known)| *known).collect(),

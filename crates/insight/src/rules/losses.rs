@@ -13,7 +13,7 @@ use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 /// Nodes or ranks are gone: `how` that was seen, and how many are left.
 fn lost_of(of: Place, who: &Names, how: &str, seen: Sighting, left: u32, expected: Option<u32>) -> Reason {
     let text = format!("{who}: {how}; {}", of.left(left, expected));
-    Code::Lost.says(text).misses(of, who, seen)
+    Code::Lost.says(text).joined(of, left, expected).misses(of, who, seen)
 }
 
 /// What is lost had given up on others just before: a victim, and no error.

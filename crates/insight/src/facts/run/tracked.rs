@@ -11,7 +11,7 @@ use crate::facts::run::limits::{LATE, LATEST, MOST_MOMENTS, MOST_NODES, SETTLE};
 use crate::facts::run::node::{Membership, NodeId, TrackedNode};
 use crate::facts::run::round::{AssignedRanks, LifeFacts, Native, RoundFacts, TimelineEntry};
 use crate::facts::run::world::{Meeting, RankInfo, World};
-use crate::reason::{Code, Evidence, Finding, Names, Place, Presence, Reason, Sighting};
+use crate::reason::{Evidence, Finding, Names, Place, Presence, Reason, Sighting};
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 use rallypoint_protocol::keys::{ExpectedWriter, Wanted};
@@ -217,8 +217,7 @@ impl TrackedRun {
         let (met, is_error) = (self.world.shown().met, reason.severity == Severity::Error);
         match self.state {
             RunState::Closed => None,
-            // That they gave up is how it ended; the native rendezvous says how itself.
-            RunState::Gone | RunState::Ended if reason.code == Code::GaveUp => None,
+            // The native rendezvous says itself how it ended.
             state if state.is_over() && self.native.is_none() => self.round.over_at,
             _ if !self.has_agents() => met,
             _ if is_error && !self.is_elastic() && self.round.group < self.life.earlier_size => None,

@@ -492,7 +492,8 @@ impl World {
             && !self.holder(meeting, 0).is_some_and(RankInfo::is_live)
     }
 
-    /// In which time so many or more closed last, how many of them waited, and whether others had closed before.
+    /// In which time so many or more closed last, how many of them waited, and whether others had closed
+    /// before.
     pub(crate) fn closed_at_once(&self, processes: u32) -> Option<(Elapsed, u32, bool)> {
         let Closings { first, last, all, waiting, are_last } = self.closings;
         (all >= processes).then(|| (Elapsed(last.since(first)), waiting, are_last))
