@@ -10,8 +10,8 @@ pub(super) const RULE: Rule = Rule {
     sees: "FAIL: `--nnodes=8` and 4 pods, or no `--nnodes`; in a batch script, torchrun without `srun` \
            (`mpiexec`, …) on several nodes, or `srun` that starts it on one only, or 8 times a node; \
            Lightning with `--trainer.devices=4` and `--ntasks-per-node=8`; `deepspeed --num_nodes=2` without \
-           `--hostfile`. WARN: several pods that train \
-           alone, or nodes that nothing uses",
+           `--hostfile`. WARN: several pods that train alone, nodes that nothing uses, or a Worker \
+           without the Master's command",
     examples: ["node-count.yaml", "good-job-static.yaml"],
     find: Find::Launch(
         &[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed, Tool::Lightning, Tool::Other],
@@ -48,8 +48,27 @@ fn find(call: &Call<'_>) -> Option<Check> {
         Tool::Lightning => of_devices(call).or_else(of_number),
         _ => too_often(call).or_else(of_number).or_else(|| idle(call).filter(|_| !by_unknown(call))),
     };
-    let check = check?;
-    Some(check.at(call.at("command")))
+    check.map(|check| check.at(call.at("command"))).or_else(|| of_one_role(call))
+}
+
+/// One role of a PyTorchJob starts torchrun for all, and another starts what the same image starts.
+fn of_one_role(call: &Call<'_>) -> Option<Check> {
+    let Call { pods, launch, container, .. } = call;
+    let image = container.value.get("image")?;
+    let is_other = |own: &&Pods| own.role != pods.role && own.maker == Maker::PyTorchJob;
+    let all = call.manifests.of_object(pods.object).filter(is_other).flat_map(|own| {
+        let idle =
+            own.containers.iter().filter(|it| it.argv.is_empty() && it.value.get("image") == Some(image));
+        idle.map(move |it| (own, it))
+    });
+    let (other, idle) = all.into_iter().next()?;
+    let nodes = launch.most_nodes().filter(|_| launch.tool() == Tool::Torchrun).map(u64::from);
+    let waits = nodes.zip(pods.count).is_some_and(|(nodes, own)| nodes > own);
+    let evidence = format!(
+        "the {} has no command: it starts what its image starts, and torchrun of the {} waits for it",
+        other.role, pods.role
+    );
+    waits.then(|| Check::warn(evidence, "the same command in both").at(other.at(&idle.at("command"))))
 }
 
 /// deepspeed knows other nodes from a file alone.

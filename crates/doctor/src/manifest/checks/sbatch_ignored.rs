@@ -84,11 +84,14 @@ fn documents(text: &str) -> Vec<String> {
 
 fn unfilled(text: &str) -> Option<Check> {
     const NUMBERS: [&str; 7] = ["--nodes", "--ntasks", "--ntasks-per-node", "--gpus", "--gres", "-N", "-n"];
-    let lines = text.lines().filter_map(|line| line.strip_prefix("#SBATCH"));
-    let line = lines.map(str::trim).find(|line| {
-        let name = line.split(['=', ' ']).next().unwrap_or_default();
-        NUMBERS.contains(&name) && line.split('#').next().is_some_and(|line| line.contains('$'))
-    })?;
+    let lines = || text.lines().filter_map(|line| line.strip_prefix("#SBATCH")).map(str::trim);
+    let is_number = |line: &str| NUMBERS.contains(&line.split(['=', ' ']).next().unwrap_or_default());
+    if let Some(line) = lines().find(|line| is_number(line) && line.ends_with('=')) {
+        let evidence = format!("`#SBATCH {line}` has no value: sbatch rejects it");
+        return Some(Check::fail(evidence, "the number, or no such line"));
+    }
+    let line = lines()
+        .find(|line| is_number(line) && line.split('#').next().is_some_and(|line| line.contains('$')))?;
     let evidence = format!("sbatch fills in no variable: it rejects `#SBATCH {line}`");
     let remedy = "the number itself, or the option on the command line: sbatch --nodes=$NODES SCRIPT";
     Some(Check::fail(evidence, remedy))

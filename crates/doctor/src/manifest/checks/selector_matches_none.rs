@@ -58,7 +58,8 @@ fn of_another(manifests: &Manifests, service: &Object) -> Option<Check> {
     let differs = |(key, value): &(&String, &String)| {
         let mut own =
             near().filter(|pods| !pods.labels.contains_key(*key)).filter_map(|pods| pods.label(key));
-        let is_named = near().any(|pods| pods.name == **value);
+        // A TrainJob's pods have its name, and are those of its runtime here.
+        let is_named = manifests.objects.iter().any(|it| it.name == **value && it.kind != "Service");
         !is_placeholder(value)
             && !is_named
             && own.any(|own| matches!(own, LabelIs::Text(own) if own != *value))
