@@ -431,6 +431,9 @@ def test_fault(fault: Fault, rallypoint_factory: Serve, jobs: Jobs, fork: Fork) 
         played = time.time()
         told = explained(server, fault.code, *fault.names)
         metrics = server.metrics()
+        run = [f"--run={told['run_id']}"] if told["run_id"] else []
+        status = [binary(), "status", f"127.0.0.1:{server.admin_port}", *run]
+        shown = subprocess.run(status, capture_output=True, text=True, timeout=20, check=True)
     finally:
         stage.end()
     assert told.get("evidence") or fault.code in WITHOUT_EVIDENCE, told
@@ -442,10 +445,6 @@ def test_fault(fault: Fault, rallypoint_factory: Serve, jobs: Jobs, fork: Fork) 
     assert len(of_code) <= FEW
     assert [line["message"] for line in log_lines(server) if re.search(fault.never, line["message"])] == []
     assert_in_metrics(metrics, fault, told)
-    run = [f"--run={told['run_id']}"] if told["run_id"] else []
-    shown = subprocess.run(
-        [binary(), "status", f"127.0.0.1:{server.admin_port}", *run], capture_output=True, text=True, timeout=20, check=True
-    )
     # Its lines are wrapped, and the times in them go on.
     words = " ".join(shown.stdout.split())
     before, _, after = re.sub(r"\d+(\.\d)? (s|ms|min)( \d+ s)?", "TIME", told["text"]).partition("TIME")

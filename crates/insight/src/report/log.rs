@@ -217,7 +217,9 @@ impl Told {
         self.entries.retain(|topic, entry| {
             if let Some(until) = entry.until {
                 let lasts = lasts(topic, entry).filter(|_| now < until);
-                let held = std::mem::replace(&mut entry.holds, lasts == Some(true));
+                // What was mended is not so again: that is another event.
+                let may_hold = std::mem::take(&mut entry.fresh) || entry.holds;
+                let held = std::mem::replace(&mut entry.holds, may_hold && lasts == Some(true));
                 if lasts.is_none() || entry.holds != held {
                     out.push(utter(topic, entry, false, epoch));
                 }
