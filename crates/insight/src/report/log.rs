@@ -103,7 +103,7 @@ pub(crate) struct Headline {
     pub(crate) notes: u32,
 }
 
-/// Whether what has happened is so still; `None`: it is past.
+/// Whether what has happened is so still, and not again: that is another event. `None`: it is past.
 pub(crate) type Lasts<'l> = &'l dyn Fn(&Topic, &Entry) -> Option<bool>;
 
 /// What has been said, and what has changed.
@@ -157,14 +157,13 @@ impl Told {
     /// Whether what comes again and again is to be said now: with growing pauses.
     fn may_say_again(&mut self, topic: &Topic, now: Timestamp) -> bool {
         const MOST: usize = 256;
-        // A node that is refused may come again for long.
-        let is_refused = topic.code == Code::JoinRefused;
         // After twice the pause it is something new.
         self.pauses.retain(|_, (until, pause)| now < *until + *pause);
         let pause = match self.pauses.get(topic) {
             Some((until, _)) if now < *until => return false,
             Some((_, pause)) => pause.saturating_mul(2).min(Self::LONGEST_PAUSE),
-            None if is_refused => Self::FACT_SHOWN,
+            // A node that is refused may come again for long.
+            None if topic.code == Code::JoinRefused => Self::FACT_SHOWN,
             None => Self::AGAIN,
         };
         if self.pauses.len() < MOST || self.pauses.contains_key(topic) {
@@ -217,7 +216,6 @@ impl Told {
         self.entries.retain(|topic, entry| {
             if let Some(until) = entry.until {
                 let lasts = lasts(topic, entry).filter(|_| now < until);
-                // What was mended is not so again: that is another event.
                 let may_hold = std::mem::take(&mut entry.fresh) || entry.holds;
                 let held = std::mem::replace(&mut entry.holds, may_hold && lasts == Some(true));
                 if lasts.is_none() || entry.holds != held {

@@ -193,7 +193,7 @@ function tellNode(cell) {
 function rankCells(run) {
   const grid = run.rank_grid;
   const known = new Map(grid.ranks.map((rank) => [rank.rank, rank]));
-  const state = { ".": isOver(run) ? "free" : "missing", j: "joined", a: "away", x: isOver(run) ? "joined" : "disconnected" };
+  const state = { ".": isOver(run) ? "free" : "missing", j: "joined", a: "away", x: isOver(run) ? "joined" : "gone" };
   const cells = Array.from(grid.states.slice(0, MAX_CELLS), (c, rank) => ({ state: state[c] || "redundant", rank: known.get(rank) }));
   for (let left = Math.min(grid.world_size ?? 0, MAX_CELLS) - cells.length; left > 0; left -= 1) cells.push({ state: state["."] });
   return cells;
