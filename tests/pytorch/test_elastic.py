@@ -423,7 +423,7 @@ def test_the_server_knows_at_once_of_a_rank_that_is_killed_behind_a_relay(forks:
         job.together(ranks, 3)
         ranks.pop().kill()
         job.together(ranks, 2)
-        assert "the connection closed, and nothing came for 1 s" in rallypoint.log_text()
+        rallypoint.await_log("the connection closed, and nothing came for 1 s")
         job.end(ranks)
 
 

@@ -153,7 +153,7 @@ def restart_with_a_late_rank(server: Server, jobs: Jobs, run_id: str, environmen
     """Rank 0 of the second attempt looks for rank 1, which was held, and is let go."""
     options, train = ["--max-restarts=1"], ["--crash", "1:0", "--late", "1:1"]
     job = jobs.torchrun(server.endpoint, run_id=run_id, options=options, train=train, environment=environment)
-    poll(lambda: f"{run_id} round 1 complete" in server.log_text(), "the agents have met again", PATIENCE)
+    server.await_log(f"{run_id} round 1 complete", PATIENCE)
     job.forget_marks()
     poll(lambda: list(job.folder.glob("init-0-*")), "rank 0 has come again", PATIENCE)
     time.sleep(5)  # it reads the address of rank 1 if there is one
@@ -164,7 +164,7 @@ def restart_with_a_late_rank(server: Server, jobs: Jobs, run_id: str, environmen
 def test_c10d_restart_with_a_rank_that_comes_late(rallypoint: Server, jobs: Jobs) -> None:
     job = restart_with_a_late_rank(rallypoint, jobs, "job", {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
     job.results()
-    assert "job round 1 finished" in rallypoint.log_text()
+    rallypoint.await_log("job round 1 finished")
 
 
 @pytest.mark.timeout(400)

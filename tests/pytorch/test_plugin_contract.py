@@ -270,7 +270,7 @@ def test_errors_say_where_and_what(ours: Handlers) -> None:
         ours.new(join_timeout="1", endpoint=ours.server.endpoint).next_rendezvous()
     a = ours.new(run_id="ranks", node_rank="0")
     waiting = ours.join(a)
-    poll(lambda: "ranks round 1 gathers: " in ours.server.log_text(), "a joined")
+    ours.server.await_log("ranks round 1 gathers: ")
     with pytest.raises(RendezvousStateError, match="run 'ranks', round 1.*rank 0 is asked for by"):
         ours.new(run_id="ranks", node_rank="0").next_rendezvous()
     ours.together(ours.new(run_id="ranks"))

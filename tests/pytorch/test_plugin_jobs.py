@@ -57,7 +57,7 @@ def test_a_killed_node_is_replaced(meeting: Server, plugin_jobs: Start) -> None:
     await_training(job, 2)
     job.forget_marks()
     job.kill_node(1)
-    poll(lambda: "round 1 is over: " in meeting.log_text(), "the node is missed", 60)
+    meeting.await_log("round 1 is over: ", 60)
     job.start(1)
     await_training(job, 2)
     job.release()
@@ -100,14 +100,14 @@ def test_a_node_that_is_told_to_stop_leaves_at_once(meeting: Server, plugin_jobs
     await_training(job, 1)
     job.release()
     job.results(world_size=1)
-    assert "left (its " in meeting.log_text()
+    meeting.await_log("left (its ")
 
 
 def test_a_crashed_worker_is_restarted(meeting: Server, plugin_jobs: Start) -> None:
     job = plugin_jobs(meeting, options=["--max-restarts=1"], train=["--crash", "1:0"])
     # The other node may hear of the new round before its own worker fails: then it joins it without counting a restart.
     assert job.results()[1]["attempt"] == 1
-    assert "round 2 complete" in meeting.log_text()
+    meeting.await_log("round 2 complete")
 
 
 def test_a_job_without_restarts_left_ends_everywhere(meeting: Server, plugin_jobs: Start) -> None:
@@ -115,7 +115,7 @@ def test_a_job_without_restarts_left_ends_everywhere(meeting: Server, plugin_job
     for index in (0, 1):
         job.failure(index)
     poll(lambda: run_state(meeting) == "closed", "the agents told that they failed", 20)
-    assert "ChildFailedError" in meeting.log_text()
+    meeting.await_log("ChildFailedError")
 
 
 def test_two_jobs_at_once(meeting: Server, plugin_jobs: Start) -> None:
@@ -133,12 +133,12 @@ def test_the_same_run_id_again(meeting: Server, plugin_jobs: Start) -> None:
     assert "RendezvousClosedError" in early.failure(0), "too early it is told from a straggler of the first"
     time.sleep(max(0.0, ended + 10 - time.monotonic()))
     plugin_jobs(meeting).results()
-    assert "round 2 complete" in meeting.log_text(), "and its rounds count on"
+    meeting.await_log("round 2 complete")
 
 
 def test_the_server_is_restarted_while_nodes_wait(meeting: Server, meetings: Callable[..., Server], plugin_jobs: Start) -> None:
     job = plugin_jobs(meeting, start=[0])
-    poll(lambda: "gathers" in meeting.log_text(), "node 0 waits", 60)
+    meeting.await_log("gathers", 60)
     meeting.stop()
     job.assert_waits(0, 1)
     meetings(again=meeting)
@@ -152,10 +152,10 @@ def test_the_server_is_restarted_during_training(meeting: Server, meetings: Call
     await_training(job, 2)
     meeting.stop()
     server = meetings(again=meeting)
-    poll(lambda: "goes on after a restart" in server.log_text(), "the round is adopted", 60)
+    server.await_log("goes on after a restart", 60)
     job.release()
     job.results()
-    poll(lambda: "job finished" in server.log_text(), "the run is over")
+    server.await_log("job finished")
 
 
 def test_a_mistyped_key_ends_torchrun_with_the_right_one(meeting: Server, plugin_jobs: Start) -> None:

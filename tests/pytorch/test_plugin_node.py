@@ -200,7 +200,7 @@ def test_a_restarted_server_adopts_the_round(nodes: Nodes, meeting: Server, meet
     first = nodes.together(a, b)
     meeting.stop()
     server = meetings(again=meeting)
-    poll(lambda: "goes on after a restart of the server" in server.log_text(), "the round is adopted", 20)
+    server.await_log("goes on after a restart of the server", 20)
     assert a.news.action is Action.CONTINUE
     late = nodes.join(nodes.node("c", (2, 3)))
     hears(a, Action.REJOIN)

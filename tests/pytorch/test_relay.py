@@ -19,7 +19,7 @@ import torch.distributed as dist
 from jobs import Jobs, clients_only
 from pods import Pods
 from relayed import HERE, MODES, Relay
-from servers import CLIENT_TIMEOUT, Server, binary, poll
+from servers import CLIENT_TIMEOUT, Server, await_text, binary, poll
 
 pytest_plugins = ["job_fixtures"]
 
@@ -69,7 +69,7 @@ def test_a_break_of_the_network_is_not_noticed(mode: str, relays: list[Path], po
     job.release()
     assert [result["host"] for result in job.results()] == ["node-0", "node-1"]
     for log in relays:
-        assert "is back after" in log.read_text()
+        await_text(log, "is back after")
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -175,12 +175,12 @@ def test_an_encrypted_job_outlives_the_change_of_certificates_and_tokens(
         job.wait_for_mark("init", 0)
         files.issue("server", address)
         files.issue("relay")
-        poll(lambda: "get the new certificate" in server.log_text(), "the server has the new certificate")
+        server.await_log("get the new certificate")
         token.write_text("second\n")
         # The old token is gone: each link ends, and comes again with what is new.
         tokens.write_text("second member\n")
         for relay in relays:
-            poll(lambda relay=relay: "is back after" in relay.log.read_text(), f"the relay of {relay.node.name} is back")
+            await_text(relay.log, "is back after")
         job.release()
         assert [result["host"] for result in job.results()] == ["node-0", "node-1"]
     finally:
@@ -212,14 +212,15 @@ def test_a_full_disk_is_survived_and_so_is_the_death_of_the_server_after_it(
             relay.await_link()
             client = node.call(lambda: dist.TCPStore("127.0.0.1", 29500, is_master=False, wait_for_workers=False, timeout=CLIENT_TIMEOUT))
             client.set("before", "1")
-            with (disk / "junk").open("wb") as junk, contextlib.suppress(OSError):
+            # A buffer would fail once more when it is closed.
+            with (disk / "junk").open("wb", buffering=0) as junk, contextlib.suppress(OSError):
                 while junk.write(bytes(1 << 16)):
-                    junk.flush()
+                    pass
             # A segment of the journal may still have room of its own.
             for number in range(200):
                 client.set(f"while-full-{number}", "x" * 1000)
             assert client.add("counter", 1) == 1, "clients go on"
-            assert "cannot write to the journal" in server.log_text()
+            server.await_log("cannot write to the journal")
             (disk / "junk").unlink()
             dump = [str(binary()), "journal", "dump", str(disk / "journal")]
             poll(lambda: b"all was written again" in subprocess.run(dump, capture_output=True).stdout, "the journal is whole again", 30)

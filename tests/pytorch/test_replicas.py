@@ -12,7 +12,7 @@ from dying import die_with_parent
 from jobs import Jobs, clients_only
 from pods import SUBNET, Pod, Pods
 from relayed import HERE, MODES, Relay
-from servers import Server, binary, poll
+from servers import Server, await_text, binary
 
 pytest_plugins = ["job_fixtures"]
 
@@ -83,13 +83,13 @@ def test_every_launch_mode_outlives_the_death_of_who_leads(
         # Each rank 0 waits in the store for its rank 1, which is held.
         leader.process.kill()
         leader.process.wait()
-        poll(lambda: "restarted in" in (tmp_path / "standby.log").read_text(), "the standby has taken over", TAKEOVER)
+        await_text(tmp_path / "standby.log", "restarted in", TAKEOVER)
         for job in started:
             job.release()
         for job in started:
             assert [result["host"] for result in job.results()] == ["node-0", "node-1"]
         for relay in relays:
-            assert "is back after" in relay.log.read_text()
+            await_text(relay.log, "is back after")
     finally:
         for relay in relays:
             relay.kill()

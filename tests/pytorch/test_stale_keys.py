@@ -120,13 +120,13 @@ def test_other_groups_run_twice_at_once(rallypoint: Server, jobs: Jobs, form: st
 def test_a_store_for_one_job_is_empty_for_the_next(rallypoint_factory: Callable[..., Server]) -> None:
     server = rallypoint_factory("--one-job", "on")
     server.client().set("mine", "1")
-    poll(lambda: "the store is for one job at a time" in server.log_text(), "the log says why the store is empty", 20)
+    server.await_log("the store is for one job at a time", 20)
     assert not server.client().check(["mine"])
 
 
 def test_keys_that_stay_are_told(rallypoint: Server) -> None:
     rallypoint.client().set("mine", "1")
-    poll(lambda: "--one-job on" in rallypoint.log_text(), "the log proposes --one-job", 20)
+    rallypoint.await_log("--one-job on", 20)
 
 
 # --- NCCL, up to the exchange of its id
@@ -238,7 +238,7 @@ def test_jobs_at_once_each_on_its_own_store(rallypoint_factory: Callable[..., Se
 def test_two_jobs_on_one_store_are_reported(rallypoint: Server, jobs: Jobs) -> None:
     for _ in range(2):
         env_job(jobs, rallypoint, start=[0]).wait_for_mark("init", 0)
-    poll(lambda: "two live processes have claimed rank 0" in rallypoint.log_text(), "the log says that rank 0 is claimed twice", 20)
+    rallypoint.await_log("two live processes have claimed rank 0", 20)
 
 
 # --- What must be kept

@@ -55,6 +55,11 @@ def poll(condition: Callable[[], Any], what: str, seconds: float = 10.0) -> Any:
         time.sleep(0.01)
 
 
+def await_text(path: Path, text: str, seconds: float = 10.0) -> None:
+    """Waits until a log holds `text`: a thread of its own writes it, often after the reply to the request that it tells of."""
+    poll(lambda: text in path.read_text(errors="replace"), f"{text!r} in {path.name}", seconds)
+
+
 def is_ready(admin: str) -> bool:
     """Whether a server or a relay with this admin address answers that it is ready."""
     try:
@@ -137,6 +142,10 @@ class Server(StoreServer):
     def log_text(self) -> str:
         """Everything that the server has logged so far."""
         return self.log_path.read_text(errors="replace")
+
+    def await_log(self, text: str, seconds: float = 10.0) -> None:
+        """Waits until the server has logged `text`."""
+        await_text(self.log_path, text, seconds)
 
     def get_json(self, path: str) -> Any:
         """GET of an admin route, decoded."""
