@@ -185,7 +185,7 @@ fn four_processes_are_held_until_the_last_is_there() {
         ports.iter().all(|port| *port == ports[0] && *port != server.store.port().to_string()),
         "{ports:?}"
     );
-    assert!(server.log().contains("run run: all pods are there after"));
+    eventually("the log says it", || server.log().contains("run run: all pods are there after"));
 }
 
 #[test]

@@ -281,7 +281,8 @@ fn a_slow_member_only_slows_and_a_commit_that_is_there_in_part_is_cut() {
     drop(leader);
     service.pass_to(standby.admin);
     standby.eventually_leads();
-    assert!(standby.log().contains("from the end of the journal: nothing in them was acknowledged"));
+    let said = "from the end of the journal: nothing in them was acknowledged";
+    eventually(said, || standby.log().contains(said));
     assert_eq!(client.add(b"n").expect("an answer"), 3);
     let is_there =
         client.ask(&[&[5][..], &1_u64.to_le_bytes(), &string(b"large")].concat(), 1).expect("an answer");
