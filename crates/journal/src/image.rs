@@ -360,6 +360,16 @@ fn keep(bytes: &[u8], commit: Option<&Bytes>) -> Bytes {
 }
 
 impl StoreImage {
+    /// The highest number of any connection that it names, 0 if none. A later connection gets a higher one:
+    /// it would be taken for that one.
+    pub fn last_conn(&self) -> u32 {
+        let clients = self.clients.keys().copied();
+        let writers = self.keys.entries().filter_map(|(_, key)| key.writer);
+        // What a client had read stays in the journal when it has gone.
+        let readers = self.reads.values().flat_map(|readers| readers.keys().copied());
+        clients.chain(writers).chain(readers).max().unwrap_or(0)
+    }
+
     fn apply(&mut self, row: Row<'_>, commit: Option<&Bytes>) {
         match row {
             Row::Key(_, key, None) => self.keys.remove(key),

@@ -576,3 +576,22 @@ fn replies_that_a_tidied_log_says_twice_or_not_at_all_are_each_there_once() {
     assert_eq!(session(3, 8, &[(0, b"01234567"), (6, b"67")]), (3, b"34567".to_vec()));
     assert_eq!(session(0, 8, &[(0, b"01"), (6, b"67")]), (6, b"67".to_vec()), "a gap was acknowledged");
 }
+
+#[test]
+fn numbers_of_connections_that_any_row_names_are_not_given_again() {
+    let last = |rows: &[Row<'_>]| {
+        let mut image = Image::default();
+        let open = OpenStore { port: 29500, owner: b"" };
+        image.apply(Row::Store(1, Some(open)));
+        rows.iter().cloned().for_each(|row| image.apply(row));
+        image.stores[&1].last_conn()
+    };
+    let client = || Row::Client(1, 7, Some(ClientRow::default()));
+    let gone = || Row::Client(1, 7, None);
+    assert_eq!(last(&[]), 0);
+    assert_eq!(last(&[client()]), 7);
+    assert_eq!(last(&[client(), gone()]), 0, "nothing names it any more");
+    assert_eq!(last(&[client(), Row::Read(1, 7, b"group", Some((0, 3))), gone()]), 7);
+    let value = KeyRow { value: b"address", life: 0, writer: Some(7) };
+    assert_eq!(last(&[client(), Row::Key(1, b"key", Some(value)), gone()]), 7);
+}

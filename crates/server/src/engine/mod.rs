@@ -173,11 +173,8 @@ impl Engine {
         {
             let mut state = self.lock();
             let State { mailboxes, resumable, serial, .. } = &mut *state;
-            // The journal may know these connection numbers, so they are not given again.
-            let clients = image.clients.keys().copied();
-            let writers = image.keys.entries().filter_map(|(_, key)| key.writer);
-            let known = linked.iter().map(|linked| linked.conn).chain(clients).chain(writers);
-            *serial = known.max().unwrap_or(0);
+            let last = linked.iter().map(|linked| linked.conn).max();
+            *serial = last.unwrap_or(0).max(image.last_conn());
             for linked in &linked {
                 let link = Some(Box::new(Resumable::before(linked)));
                 resumable.insert(linked.id, add_mailbox(mailboxes, linked.conn, link));
