@@ -21,7 +21,7 @@ struct RunOf<'w> {
 /// Whether it is said of ranks, and not of nodes.
 pub(super) fn is_of_ranks(said: &Explanation) -> bool {
     match said.code.as_str() {
-        "waiting" => said.facts["missing"][0]["what"] == RANK,
+        "waiting" | "node_silent" => said.facts["missing"][0]["what"] == RANK,
         "world_sizes_differ" => true,
         _ => said.facts["of"] == RANK || said.facts["of"] == "process",
     }
