@@ -188,6 +188,18 @@ fn what_a_client_wrote_before_it_left_arrives() {
 }
 
 #[test]
+fn what_is_done_in_slices_is_done_to_its_end_though_the_client_has_left() {
+    const MANY: u64 = 20_000;
+    let (server, _network, relay) = linked(&[]);
+    let pairs = (0..MANY).map(|n| [string(&n.to_le_bytes()), string(b"x")].concat());
+    let multi_set = [&[11][..], &MANY.to_le_bytes(), &pairs.collect::<Vec<_>>().concat()].concat();
+    Client::connect(relay.store).0.write_all(&multi_set).expect("it reads");
+    let mut looks = Client::connect(server.store);
+    let last = (MANY - 1).to_le_bytes();
+    assert_eq!(looks.wait(&last).expect("the last key is there"), 0);
+}
+
+#[test]
 fn clients_end_when_their_link_is_away_for_too_long() {
     let (server, network, relay) = linked(&["--link-grace", "1s"]);
     let mut client = Client::connect(relay.store);

@@ -48,6 +48,8 @@ pub enum Frame {
     Close(SessionNo),
     /// The server has ended a session.
     End(End),
+    /// The relay knows that a session has ended.
+    Forgotten(SessionNo),
     /// The relay ends, with all its sessions.
     Bye,
     /// A sign of life.
@@ -97,6 +99,7 @@ enum Kind {
     Room = b'R',
     Close = b'C',
     End = b'E',
+    Forgotten = b'F',
     Bye = b'B',
     Ping = b'P',
 }
@@ -106,7 +109,7 @@ impl Frame {
     pub fn take(input: &mut BytesMut) -> Result<Option<Self>, FrameError> {
         let Some((head, rest)) = input.split_at_checked(HEAD) else { return Ok(None) };
         let kind = head[0];
-        if !b"HWXODKRCEBP".contains(&kind) {
+        if !b"HWXODKRCEFBP".contains(&kind) {
             return Err(FrameError::UnknownKind(kind));
         }
         let len = (&head[1..]).get_u32_le();
@@ -140,6 +143,7 @@ impl Frame {
             b'K' => Self::Done(amounts(&body)?),
             b'R' => Self::Room(amounts(&body)?),
             b'C' => Self::Close(SessionNo(body.try_get_u32_le().map_err(too_short)?)),
+            b'F' => Self::Forgotten(SessionNo(body.try_get_u32_le().map_err(too_short)?)),
             b'B' => Self::Bye,
             _ => Self::Ping,
         })
@@ -157,6 +161,7 @@ impl Frame {
             Self::Done(amounts) => put_amounts(Kind::Done, amounts, out),
             Self::Room(amounts) => put_amounts(Kind::Room, amounts, out),
             Self::Close(no) => put(Kind::Close, out, |out| out.put_u32_le(no.0)),
+            Self::Forgotten(no) => put(Kind::Forgotten, out, |out| out.put_u32_le(no.0)),
             Self::Bye => put(Kind::Bye, out, |_| ()),
             Self::Ping => put(Kind::Ping, out, |_| ()),
         }

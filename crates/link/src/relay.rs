@@ -406,7 +406,7 @@ impl RelayEnd {
                     };
                     self.events.push_back(RelayEvent::Lost(end.no, why));
                 }
-                Frame::Close(end.no).put(&mut self.control);
+                Frame::Forgotten(end.no).put(&mut self.control);
                 Ok(())
             }
             _ => Err(LinkError::Unexpected("from a server")),
@@ -443,7 +443,7 @@ impl RelayEnd {
             if let Some(point) = known.get(&no) {
                 if self.streams.go_on_from(point).is_err() {
                     // The server's journal is older than what the server had said.
-                    Frame::Close(no).put(&mut self.control);
+                    Frame::Forgotten(no).put(&mut self.control);
                     self.lose(no, SessionLost::Forgotten);
                 } else if let Some(client) = self.clients.get_mut(&no) {
                     client.opened = Some(welcome.life);

@@ -22,9 +22,9 @@ pub enum ServerEvent {
     /// A client has sent these bytes. The shell calls [`ServerEnd::give_room`] when it has room for more, and
     /// [`ServerEnd::applied`] when the requests in them are done.
     Request(SessionNo, Bytes),
-    /// A client has left.
+    /// A client has left. The shell calls [`ServerEnd::end`] when what it had sent is applied.
     Close(SessionNo),
-    /// The relay knows that a session has ended.
+    /// The relay knows nothing of a session any more.
     Forgotten(SessionNo),
     /// The relay has ended, with all its clients.
     Bye,
@@ -166,25 +166,14 @@ impl ServerEnd {
         self.lost(now);
         // The relay has received replies in these sessions that the journal did not keep.
         for point in strange {
-            if self.open.remove(&point.no) {
-                self.events.push_back(ServerEvent::Close(point.no));
-            }
-            self.ended.remove(&point.no);
-            self.streams.close(point.no);
-            self.events.push_back(ServerEvent::Forgotten(point.no));
+            self.forget(point.no);
         }
         (self.is_connected, self.connection) = (true, hello.connection);
         self.first = if hello.small_first { FIRST_WINDOW } else { WINDOW };
         self.pulse = Pulse::at(now);
         // Clients of the relay that have left in the meantime.
-        let gone: Vec<_> = self.open.iter().filter(|no| !told.contains(no)).copied().collect();
+        let gone: Vec<_> = self.all().filter(|no| !told.contains(no)).collect();
         for no in gone {
-            self.open.remove(&no);
-            self.streams.close(no);
-            self.events.extend([ServerEvent::Close(no), ServerEvent::Forgotten(no)]);
-        }
-        let over: Vec<_> = self.ended.keys().filter(|no| !told.contains(no)).copied().collect();
-        for no in over {
             self.forget(no);
         }
         let mut sessions = Vec::new();
@@ -235,16 +224,13 @@ impl ServerEnd {
                 }
             }
             Frame::Done(amounts) => self.streams.on_done(&amounts, true)?,
+            // A session that has ended meanwhile is not forgotten yet: its relay still has to know that.
             Frame::Close(no) => {
-                // The first time it says that the client has left, the second time that the relay knows that
-                // the session has ended.
                 if self.open.contains(&no) {
-                    self.end(no, "its client has gone".into());
                     self.events.push_back(ServerEvent::Close(no));
-                } else {
-                    self.forget(no);
                 }
             }
+            Frame::Forgotten(no) => self.forget(no),
             Frame::Bye => self.events.push_back(ServerEvent::Bye),
             Frame::Ping => {}
             _ => return Err(LinkError::Unexpected("from a relay")),
@@ -252,9 +238,9 @@ impl ServerEnd {
         Ok(())
     }
 
-    /// The relay knows that a session has ended.
+    /// The relay knows nothing of a session any more.
     fn forget(&mut self, no: SessionNo) {
-        if self.ended.remove(&no).is_some() {
+        if self.ended.remove(&no).is_some() || self.open.remove(&no) {
             self.streams.close(no);
             self.events.push_back(ServerEvent::Forgotten(no));
         }

@@ -1,6 +1,6 @@
 //! Both ends of a link, over a connection that may break at any byte.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -37,6 +37,9 @@ struct Client {
     lost: Option<SessionLost>,
 }
 
+/// Why the server ends a session.
+const ENDED: &str = "an operator closed the store";
+
 /// A relay, a server, and the connection between them.
 struct World {
     relay: RelayEnd,
@@ -45,6 +48,8 @@ struct World {
     wire: Option<Wire>,
     clients: BTreeMap<SessionNo, Client>,
     echoes: BTreeMap<SessionNo, Echo>,
+    /// The sessions that the server has ended.
+    ended: BTreeSet<SessionNo>,
     /// Requests that the server has received in sessions that have ended.
     over: BTreeMap<SessionNo, Vec<u8>>,
     now: Timestamp,
@@ -61,6 +66,7 @@ impl World {
             wire: None,
             clients: BTreeMap::new(),
             echoes: BTreeMap::new(),
+            ended: BTreeSet::new(),
             over: BTreeMap::new(),
             now: Timestamp::default(),
             next_byte: 0,
@@ -108,6 +114,15 @@ impl World {
         {
             client.is_gone = true;
             self.relay.close(no);
+        }
+    }
+
+    /// The server ends a session.
+    fn end(&mut self, no: SessionNo) {
+        if let (Some(server), Some(echo)) = (&mut self.server, self.echoes.remove(&no)) {
+            self.over.insert(no, echo.heard);
+            server.end(no, ENDED.into());
+            self.ended.insert(no);
         }
     }
 
@@ -182,6 +197,7 @@ impl World {
                         let mut echo = self.echoes.remove(&no).expect("an open session");
                         echo.heard.append(&mut echo.requests);
                         self.over.insert(no, echo.heard);
+                        server.end(no, "its client has gone".into());
                     }
                     ServerEvent::Forgotten(_) => {}
                     ServerEvent::Bye => panic!("nobody said bye"),
@@ -239,6 +255,7 @@ enum Act {
     Open,
     Send(prop::sample::Index, usize),
     Close(prop::sample::Index),
+    End(prop::sample::Index),
     Connect,
     Cut,
     Flow(usize),
@@ -252,6 +269,7 @@ fn act() -> impl Strategy<Value = Act> {
         8 => (index(), prop_oneof![5 => 1..40_usize, 1 => 60_000..300_000_usize])
             .prop_map(|(who, len)| Act::Send(who, len)),
         1 => index().prop_map(Act::Close),
+        1 => index().prop_map(Act::End),
         3 => Just(Act::Connect),
         2 => Just(Act::Cut),
         8 => prop_oneof![1..60_usize, 1..400_000_usize].prop_map(Act::Flow),
@@ -266,6 +284,7 @@ fn play(world: &mut World, acts: Vec<Act>) {
             Act::Open => drop(world.client()),
             Act::Send(who, len) if !nos.is_empty() => world.send(*who.get(&nos), len),
             Act::Close(who) if !nos.is_empty() => world.close(*who.get(&nos)),
+            Act::End(who) if !nos.is_empty() => world.end(*who.get(&nos)),
             Act::Connect => world.connect(),
             Act::Cut => world.cut(),
             Act::Flow(most) => world.flow(most),
@@ -278,16 +297,23 @@ fn play(world: &mut World, acts: Vec<Act>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Whatever breaks and whenever, each byte arrives once and in order, in both directions.
+    /// Whatever breaks and whenever, each byte arrives once and in order, in both directions, or the session
+    /// was ended, and its client knows.
     #[test]
     fn a_link_that_breaks_loses_nothing_and_doubles_nothing(acts in vec(act(), 1..80)) {
         let mut world = World::new();
         play(&mut world, acts);
         world.settle();
         for (no, client) in &world.clients {
+            let replies: Vec<u8> = client.sent.iter().map(|byte| !byte).collect();
+            if world.ended.contains(no) {
+                let lost = Some(SessionLost::Ended(ENDED.into()));
+                prop_assert!(client.lost == lost || client.is_gone, "{:?}", client.lost);
+                prop_assert!(client.sent.starts_with(world.heard(*no)) && replies.starts_with(&client.got));
+                continue;
+            }
             prop_assert_eq!(&client.lost, &None);
             prop_assert_eq!(world.heard(*no), &client.sent[..], "what {:?} sent", no);
-            let replies: Vec<u8> = client.sent.iter().map(|byte| !byte).collect();
             if client.is_gone {
                 prop_assert!(replies.starts_with(&client.got));
             } else {
@@ -318,6 +344,7 @@ proptest! {
             let before = heard.get(no).copied().unwrap_or_default();
             prop_assert!(before == 0 || world.heard(*no).is_empty(), "applied by both servers");
             match &client.lost {
+                Some(SessionLost::Ended(_)) => prop_assert!(world.ended.contains(no)),
                 Some(why) => prop_assert_eq!(why, &SessionLost::Forgotten),
                 None if client.is_gone => {}
                 None => prop_assert_eq!(world.heard(*no), &client.sent[..]),
@@ -329,7 +356,7 @@ proptest! {
     #[test]
     fn garbage_harms_neither_end(
         bytes in vec(any::<u8>(), 0..300),
-        kind in prop::sample::select(b"HWXODKRCEBP".to_vec()),
+        kind in prop::sample::select(b"HWXODKRCEFBP".to_vec()),
     ) {
         let mut frame = BytesMut::from(&[kind, bytes.len().min(255) as u8, 0, 0, 0][..]);
         frame.extend_from_slice(&bytes[..bytes.len().min(255)]);
@@ -493,7 +520,7 @@ fn a_server_that_ends_a_session_is_heard_behind_its_last_reply() {
     (0..3).for_each(|_| world.flow(1 << 20));
     world.apply(5);
     let server = world.server.as_mut().expect("a server");
-    server.end(no, "an operator closed the store".into());
+    server.end(no, ENDED.into());
     // The connection breaks before the relay knows of the end.
     server.put_frames(&mut BytesMut::new(), 1 << 20, Timestamp(Duration::ZERO));
     world.cut();
@@ -501,7 +528,7 @@ fn a_server_that_ends_a_session_is_heard_behind_its_last_reply() {
     world.settle();
     let client = &world.clients[&no];
     assert_eq!(client.got.len(), 5);
-    assert_eq!(client.lost, Some(SessionLost::Ended("an operator closed the store".into())));
+    assert_eq!(client.lost, Some(SessionLost::Ended(ENDED.into())));
 }
 
 #[test]

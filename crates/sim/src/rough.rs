@@ -104,7 +104,7 @@ pub(super) fn to_links(seed: u64) -> BytesMut {
     for _ in 0..random.below(30) {
         let no = number(random);
         let amount = absurd(random) as u32;
-        match random.below(12) {
+        match random.below(13) {
             0..=4 => {
                 let client = SocketAddr::from(([127, 0, 0, 1], random.below(1000) as u16));
                 Frame::Open(Open { no, port: *random.pick(&[0, PORT, 1]), client }).put(&mut out);
@@ -116,7 +116,8 @@ pub(super) fn to_links(seed: u64) -> BytesMut {
             7 => Frame::Done(vec![(no, amount)]).put(&mut out),
             8 => Frame::Room(vec![(no, amount)]).put(&mut out),
             9 => Frame::Close(no).put(&mut out),
-            10 => {
+            10 => Frame::Forgotten(no).put(&mut out),
+            11 => {
                 // More bytes than a frame may have.
                 out.put_u8(b'D');
                 out.put_u32_le(amount);

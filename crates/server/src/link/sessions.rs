@@ -72,6 +72,8 @@ struct LinkSession {
     promised: usize,
     /// Applied bytes that are not acknowledged to the relay yet: an outstanding WAIT, and requests behind it.
     held: usize,
+    /// Its client has gone: it ends when what the client had asked for is done.
+    has_left: bool,
 }
 
 /// The clients of one relay.
@@ -224,6 +226,7 @@ impl LinkSessions {
             progressed: self.clock.now(),
             promised: 0,
             held: 0,
+            has_left: false,
         }
     }
 
@@ -497,11 +500,13 @@ impl LinkSessions {
             ServerEvent::Open(open) => self.open(open),
             ServerEvent::Request(no, bytes) => self.request(no, &bytes),
             ServerEvent::Close(no) => {
-                if let Some(session) = self.remove(no) {
-                    session.linked.ended(session.conversation.greeted, &End::Closed);
+                if let Some(session) = self.sessions.get_mut(&no) {
+                    session.has_left = true;
+                    self.let_go(no);
                 }
             }
             ServerEvent::Forgotten(no) => {
+                self.end_session(no, &End::Closed);
                 self.keep_rows(|out| Row::Session(self.session_id(no), None).encode(out));
             }
             ServerEvent::Bye => self.is_over = true,
@@ -521,6 +526,7 @@ impl LinkSessions {
             if self.worked < TURN {
                 self.next_stalled = SessionNo(no.0.saturating_add(1));
                 self.go_on(no);
+                self.let_go(no);
             } else {
                 self.stalled.insert(no);
             }
@@ -750,6 +756,14 @@ impl LinkSessions {
             for piece in self.replies.drain() {
                 self.end.reply(no, piece);
             }
+        }
+    }
+
+    /// Ends the session of a client that has left, unless requests of it wait for their turn.
+    fn let_go(&mut self, no: SessionNo) {
+        let has_left = self.sessions.get(&no).is_some_and(|session| session.has_left);
+        if has_left && !self.stalled.contains(&no) {
+            self.end_session(no, &End::Closed);
         }
     }
 

@@ -80,6 +80,14 @@ impl World {
         Err(format!("the server has ended the session of client {client}, which is there"))
     }
 
+    /// Whether everything that a client had asked for before it left must be done: its relay brings it.
+    fn is_brought_to_its_end(&self, client: usize) -> bool {
+        let it = &self.clients[client];
+        let relay = it.plan.relay.map(|relay| &self.relays[relay]);
+        let is_linked = relay.is_some_and(|relay| relay.end.is_some() && !relay.was_long_away);
+        it.has_finished && is_linked && self.server_life == 1 && !self.shortage.was_there
+    }
+
     /// The world is at rest: clients have exactly what the reference says.
     pub(super) fn compare(&mut self) -> Checked {
         self.tally.compared += 1;
@@ -91,7 +99,8 @@ impl World {
         }
         for client in 0..self.clients.len() {
             let it = &self.clients[client];
-            if it.is_gone() || it.issued.is_empty() || self.excused.contains(&client) {
+            let has_left = it.is_gone() && !self.is_brought_to_its_end(client);
+            if has_left || it.issued.is_empty() || self.excused.contains(&client) {
                 continue;
             }
             let come = self.reference.come(client);
@@ -101,6 +110,9 @@ impl World {
                     come.next,
                     it.issued.len()
                 ));
+            }
+            if it.is_gone() {
+                continue;
             }
             for no in 0..it.issued.len() {
                 self.reference.check(client, no, &self.clients, false)?;
