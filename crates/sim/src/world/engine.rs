@@ -84,7 +84,7 @@ impl World {
     fn is_brought_to_its_end(&self, client: usize) -> bool {
         let it = &self.clients[client];
         let relay = it.plan.relay.map(|relay| &self.relays[relay]);
-        let is_linked = relay.is_some_and(|relay| relay.end.is_some() && !relay.was_long_away);
+        let is_linked = relay.is_some_and(|relay| !relay.was_killed && !relay.was_long_away);
         it.has_finished && is_linked && self.server_life == 1 && !self.shortage.was_there
     }
 

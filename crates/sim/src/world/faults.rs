@@ -86,6 +86,7 @@ impl World {
         if it.end.take().is_none() {
             return;
         }
+        it.was_killed = true;
         let clients: Vec<usize> =
             std::mem::take(&mut it.clients).into_values().map(|(client, _)| client).collect();
         let conn = it.conn.take();

@@ -169,6 +169,8 @@ struct Relay {
     is_sending: bool,
     /// Whether it was away for longer than the server waits.
     was_long_away: bool,
+    /// Whether it has died, with what it had to bring.
+    was_killed: bool,
 }
 
 /// What the engine did.
@@ -287,6 +289,7 @@ impl World {
             partitioned_until: 0,
             is_sending: false,
             was_long_away: false,
+            was_killed: false,
         });
         decided::order_by(plan.seed);
         KEY_BY_KEY.set(Cast::of(plan.seed) == Cast::Slices);
