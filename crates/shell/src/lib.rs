@@ -23,11 +23,13 @@
 //! | `words` | turns words into texts: quotes, parameters, substitutions |
 //! | `choices` | which branch a reading takes |
 //! | `conditions` | decides the conditions of a script |
+//! | `parse` | parses a script, and says where a shell cannot read it |
 //! | `run` | runs the commands in order, and tracks the variables |
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
 mod choices;
 mod conditions;
+mod parse;
 mod run;
 mod text;
 mod words;
@@ -35,7 +37,8 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-pub use run::{read, started, unclosed};
+pub use parse::{Mistake, mistake};
+pub use run::{read, started};
 pub use text::{Part, Source, Text};
 
 /// Variables by name. One that is no array has a single item.

@@ -7,15 +7,12 @@ use brush_parser::ast::{
     self, AndOr, AssignmentName, AssignmentValue, CommandPrefixOrSuffixItem as Item, CompoundCommand,
     CompoundList, IoFileRedirectTarget, IoRedirect, SeparatorOperator,
 };
-use brush_parser::{ParseError, Parser, ParserOptions, TokenizerError};
 
 use super::choices::{self, Choices, either};
+use super::parse::parsed;
 use super::{
     Command, Part, Reading, Source, Surroundings, Text, Variables, basename, called, is_script, is_shell,
 };
-
-/// The variable for a place that is to be filled in, such as `{{ name }}` or `<NAME>`.
-pub(super) const PLACE: &str = "_PLACE";
 
 /// Depth limit for scripts that call scripts and functions.
 const DEPTH: usize = 8;
@@ -140,10 +137,8 @@ impl Shell<'_> {
             self.reading.unread.push(format!("{what}: scripts call each other too deeply"));
             return;
         }
-        // A line that goes on behind the end does not matter to a shell.
-        let whole = text.trim_end().trim_end_matches('\\');
         self.pipefail |= text.contains("PIPESTATUS");
-        match parsed(whole) {
+        match parsed(text) {
             Ok(program) => {
                 self.depth = self.depth.saturating_add(1);
                 for list in &program.complete_commands {
@@ -742,40 +737,6 @@ impl Shell<'_> {
             std::mem::replace(&mut self.are_all, are_all),
         )
     }
-}
-
-/// Parses a script. A place that is to be filled in is a variable that nobody knows.
-/// A quote that nothing closes, and its line.
-pub fn unclosed(script: &str) -> Option<(char, usize)> {
-    match parsed(script) {
-        Err(ParseError::Tokenizing { inner: TokenizerError::UnterminatedSingleQuote(at), .. }) => {
-            Some(('\'', at.line))
-        }
-        Err(ParseError::Tokenizing { inner: TokenizerError::UnterminatedDoubleQuote(at), .. }) => {
-            Some(('"', at.line))
-        }
-        _ => None,
-    }
-}
-
-fn parsed(text: &str) -> Result<ast::Program, ParseError> {
-    let parse = |text: &str| Parser::new(text.as_bytes(), &ParserOptions::default()).parse_program();
-    let text = filled_in(text, "{{", "}}");
-    parse(&text).or_else(|error| parse(&filled_in(&text, "<", ">")).map_err(|_| error))
-}
-
-fn filled_in(text: &str, begin: &str, end: &str) -> String {
-    let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | ' ' | '.' | '/');
-    let is_place = |name: &str| begin == "{{" || !name.is_empty() && name.chars().all(is_word);
-    let mut pieces = text.split(begin);
-    let mut made = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        match piece.split_once(end).filter(|(name, _)| is_place(name)) {
-            Some((_, after)) => made.extend(["${", PLACE, "}", after]),
-            None => made.extend([begin, piece]),
-        }
-    }
-    made
 }
 
 /// Whether a program runs the command that follows, in a container or with other limits.

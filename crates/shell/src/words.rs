@@ -241,7 +241,7 @@ impl Shell<'_> {
             {
                 Text::of(Part::Of(Source::Drawn))
             }
-            None if name == super::run::PLACE => Text::unknown("{{…}}", false),
+            None if name == super::parse::PLACE => Text::unknown("{{…}}", false),
             None if self.open || is_of_every_shell(name) => Text::unknown(format!("${name}"), false),
             None => Text::of(Part::Unset(name.to_owned())),
         }

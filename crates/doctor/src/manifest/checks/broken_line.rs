@@ -3,12 +3,13 @@
 //! become a command of their own. A quote that nothing closes has no end at all.
 
 use super::prelude::*;
+use rallypoint_shell::Mistake;
 
 pub(super) const RULE: Rule = Rule {
     id: "broken-line",
     sees: "FAIL: a blank or a comment behind the `\\` at the end of a line, no `\\`, or a comment, an \
-           empty line or `/` instead: torchrun does not get what follows; a quote that nothing closes; \
-           DOS line ends; the marks of a merge",
+           empty line or `/` instead: torchrun does not get what follows; what bash cannot parse; DOS \
+           line ends; the marks of a merge. WARN: `<NAME>` in a script",
     examples: ["broken-line.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };
@@ -34,7 +35,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         Some(found.at(pods.at(&container.at("command"))))
     };
     let of_script =
-        |object: &Object| of_dos(object).or_else(|| of_merge(object)).or_else(|| of_quote(object));
+        |object: &Object| of_dos(object).or_else(|| of_merge(object)).or_else(|| of_grammar(object));
     let maps = manifests.objects.iter().filter_map(|object| of_map(object).or_else(|| of_script(object)));
     maps.chain(manifests.containers().filter_map(of_container)).collect()
 }
@@ -55,11 +56,48 @@ fn of_merge(object: &Object) -> Option<Check> {
     Some(Check::fail(evidence, "take out the marks, and one of the two parts").at(object.place("-")))
 }
 
-fn of_quote(object: &Object) -> Option<Check> {
-    let (quote, line) = rallypoint_shell::unclosed(object.script()?)?;
-    let evidence =
-        format!("line {line}: nothing closes this `{quote}`: the shell runs nothing of what follows");
-    Some(Check::fail(evidence, format!("a second {quote}")).at(object.place("-")))
+/// Another shell than this may have another grammar.
+fn of_grammar(object: &Object) -> Option<Check> {
+    let text = object.script().filter(|text| is_of_bash(text))?;
+    let (mistake, line) = rallypoint_shell::mistake(text)?;
+    let at = line.map_or_else(String::new, |line| format!("line {line}: "));
+    let check = match mistake {
+        Mistake::Quote(quote) => {
+            let evidence =
+                format!("{at}nothing closes this `{quote}`: the shell runs nothing of what follows");
+            Check::fail(evidence, format!("a second {quote}"))
+        }
+        Mistake::Document(end) => {
+            let evidence =
+                format!("{at}no line is `{end}` alone: the rest of the script is a part of its document");
+            Check::fail(evidence, format!("`{end}` at the begin of a line, and nothing behind it"))
+        }
+        Mistake::Place(name) => {
+            let evidence = format!(
+                "{at}as it stands, `<{name}>` is an error of syntax: it is a place that is to be filled in"
+            );
+            Check::warn(evidence, "its value")
+        }
+        Mistake::Syntax => {
+            let written = line.and_then(|line| text.lines().nth(line.checked_sub(1)?));
+            let evidence = match written {
+                Some(line) => {
+                    format!("{at}`{}` is an error of syntax, at which the shell stops", line.trim())
+                }
+                None => {
+                    "the script ends within something, such as an `if` without `fi`: the shell stops".into()
+                }
+            };
+            Check::fail(evidence, "`bash -n SCRIPT` says more")
+        }
+    };
+    Some(check.at(object.place("-")))
+}
+
+fn is_of_bash(text: &str) -> bool {
+    let first = text.lines().next().unwrap_or_default();
+    let interpreter = first.strip_prefix("#!").and_then(|rest| rest.split_whitespace().next_back());
+    interpreter.is_none_or(|it| matches!(basename(it), "sh" | "bash" | "dash") || it.starts_with('-'))
 }
 
 /// A backslash before a blank within a line quotes it: the blank belongs to the next word, and in an array

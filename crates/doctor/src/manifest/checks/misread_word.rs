@@ -22,8 +22,7 @@ pub(super) const RULE: Rule = Rule {
         let of_launch = |it: &Launch| of_switches(it).or_else(|| twice(it)).or_else(|| program(it));
         let of_flags = container.launches.iter().find_map(of_launch);
         let of_lines = compressed(container).or_else(|| negative(container));
-        let found =
-            [of_words, of_assignment(container), of_flags, array(container), spaced(container), of_lines];
+        let found = [of_words, of_assignment(container), of_flags, array(container), of_lines];
         let found = found.into_iter().flatten().chain(of_shell(container));
         found.map(|check| check.at(pods.at(&container.at("command")))).collect()
     }),
@@ -277,18 +276,6 @@ fn of_switches(launch: &Launch) -> Option<Check> {
     let evidence = format!("{flag} takes no word: {} takes `{next}` for the script", called.grammar.name);
     (value.is_none() && matches!(next, "true" | "false" | "True" | "False"))
         .then(|| Check::fail(evidence, format!("{flag} alone")))
-}
-
-/// `NAME = (…)` is an error that ends the reading of the script.
-fn spaced(container: &Container) -> Option<Check> {
-    let (_, at) = container.unread.iter().find_map(|why| why.split_once("syntax error at line "))?;
-    let number: usize = at.split(' ').next()?.parse().ok()?;
-    let line = container.texts().find_map(|text| text.lines().nth(number.checked_sub(1)?))?.trim();
-    let (name, _) = line.split_once('=').filter(|(_, rest)| rest.trim_start().starts_with('('))?;
-    let name = name.strip_suffix(' ')?.trim();
-    let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    let evidence = format!("`{line}` is an error of syntax, at which the shell stops");
-    is_name.then(|| Check::fail(evidence, format!("{name}=(…), without blanks")))
 }
 
 /// The values of an array are parted by blanks alone, and in quotes by none.

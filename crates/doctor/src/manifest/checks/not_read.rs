@@ -106,9 +106,10 @@ fn of_pods(pods: &Pods) -> Vec<Check> {
         let is_server = (has("ports") || has("readinessProbe") || has("livenessProbe"))
             && container.gpus().is_none()
             && !container.own.iter().any(|name| name.starts_with("MASTER_"));
-        // `broken-line` knows of quotes.
-        let is_open = |text: &str| rallypoint_shell::unclosed(text).is_some();
-        let unread = !container.unread.is_empty() && !container.texts().any(is_open);
+        // `broken-line` says it.
+        let is_broken = |text: &str| rallypoint_shell::mistake(text).is_some();
+        let is_script = container.value.get("script").is_some();
+        let unread = !container.unread.is_empty() && !(is_script && container.texts().any(is_broken));
         // A batch script that is no shell may be anything.
         let is_no_shell =
             pods.step.usual.is_some() && container.unread.iter().any(|it| it.contains("no shell"));
