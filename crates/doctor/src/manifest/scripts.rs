@@ -62,8 +62,14 @@ fn gpus_each(options: &[String], job: Size) -> Option<u64> {
         count(&["--gres"]).filter(|_| value(options, &["--gres"]).is_some_and(|it| it.starts_with("gpu:")))
     };
     let all = || count(&["--gpus", "-G"])?.checked_div(job.nodes?);
-    let of_tasks = || count(&["--gpus-per-task"])?.checked_mul(job.tasks_each()?);
+    let of_tasks = || gpus_of_task(options)?.checked_mul(job.tasks_each()?);
     count(&["--gpus-per-node"]).or_else(of_gres).or_else(all).or_else(of_tasks)
+}
+
+/// How many GPUs each task sees, if the options bind them to the tasks.
+fn gpus_of_task(options: &[String]) -> Option<u64> {
+    let is_free = value(options, &["--gpu-bind"]).is_some();
+    value(options, &["--gpus-per-task"])?.rsplit(':').next()?.parse().ok().filter(|_| !is_free)
 }
 
 /// How many of the words behind srun are its own.
@@ -239,6 +245,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         if Container::is_small(command) {
             continue;
         }
+        let gpus = gpus_of_task(&options).filter(|_| start.is_some()).or(gpus);
         let begin = || {
             let (variables, script) = (variables.clone(), Rc::clone(&script));
             Container { variables, script, ..Container::of_script(object, gpus) }
@@ -501,10 +508,34 @@ fn once(command: &Command) -> Command {
     Command { words: command.words.iter().map(first).collect(), variables, ..command.clone() }
 }
 
+/// The variables of a command, as `srun --export=ALL,NAME=VALUE` hands them on.
+fn exported(command: &Command) -> Variables {
+    let mut variables = command.environment();
+    let is_export = |word: &&Text| {
+        word.parts()
+            .first()
+            .is_some_and(|part| matches!(part, Part::Known(text) if text.starts_with("--export=")))
+    };
+    let Some((_, list)) = command.words.iter().find(is_export).and_then(|word| word.split_once('=')) else {
+        return variables;
+    };
+    let items = list.split(',');
+    let names = || items.iter().filter_map(Text::literal);
+    if !list.is_unknown() && !names().any(|name| name == "ALL") {
+        // What it names, and Slurm's own, is all.
+        let is_lost = |name: &String| !name.starts_with("SLURM_") && !names().any(|kept| kept == name);
+        let lost: Vec<String> = variables.keys().filter(|name| is_lost(name)).cloned().collect();
+        variables.extend(lost.into_iter().map(|name| one(&name, Part::Unset(name.clone()))));
+    }
+    let given = items.iter().filter_map(|item| item.split_once('='));
+    variables.extend(given.filter_map(|(name, value)| Some((name.literal()?.to_owned(), vec![value]))));
+    variables
+}
+
 /// What `srun` and its like start on each node: its words, and the variables that it gets there.
 fn on_nodes(command: &Command, start: &Start<'_>) -> (Vec<Text>, Variables) {
     let words: Vec<Text> = command.words.iter().skip(start.at).map(fixed).collect();
-    let mut variables = fixed_variables(&command.environment());
+    let mut variables = fixed_variables(&exported(command));
     let is_one_each = start.size.tasks.is_some() && start.size.tasks == start.size.nodes;
     let unknown = |name: &str| Part::Unknown { written: format!("${name}"), varies: true };
     let rank = |name| one(name, if is_one_each { Part::Of(Source::Index) } else { unknown(name) });

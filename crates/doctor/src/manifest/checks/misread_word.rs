@@ -35,7 +35,7 @@ fn lines(container: &Container) -> impl Iterator<Item = &str> {
 
 /// Slurm's list of nodes, parted as if it had a name for each.
 fn compressed(container: &Container) -> Option<Check> {
-    const PARTS: [&str; 7] = ["tr ','", "tr \",\"", "//,/", "-d','", "-d ','", "-d,", "-F','"];
+    const PARTS: [&str; 8] = ["tr ','", "tr \",\"", "//,/", "%,*", "-d','", "-d ','", "-d,", "-F','"];
     const LISTS: [&str; 3] = ["SLURM_NODELIST", "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST"];
     const READ: [&str; 3] = ["hostnames", "hostlist", "nodeset"];
     let list = |line: &str| {
@@ -234,14 +234,15 @@ fn program(launch: &Launch) -> Option<Check> {
     let what = match () {
         () if ANY.iter().any(|flag| called.has(flag)) => return None,
         () if starts && !words.is_empty() => "for a script, and finds no such file",
+        () if program.parse::<u32>().is_ok() => "for a script: a blank stands before it",
         () if is_script(program) && !program.contains('$') => "for a script in Python, which it is not",
         () => return None,
     };
     let evidence = format!("{} takes `{program}` {what}", called.grammar.name);
-    let remedy = if is_python {
-        format!("no `{program}` there; or --no-python before it")
-    } else {
-        "--no-python before it, or the script in Python".into()
+    let remedy = match () {
+        () if is_python => format!("no `{program}` there; or --no-python before it"),
+        () if program.parse::<u32>().is_ok() => "no blank there".into(),
+        () => "--no-python before it, or the script in Python".into(),
     };
     Some(Check::fail(evidence, remedy))
 }

@@ -7,10 +7,29 @@ use crate::manifest::launches::starts_ray;
 pub(super) const RULE: Rule = Rule {
     id: "ray-ends",
     sees: "FAIL: a pod whose last command is `ray start` without `--block`, or that has an image of Ray and \
-           no command. WARN: `srun ray start` without it, or `ray start` without `srun` on several nodes",
+           no command; with it, but without `&`, before others. WARN: `srun ray start` without it, or `ray \
+           start` without `srun` on several nodes",
     examples: ["ray-ends.yaml", "good-ray-block.yaml"],
     find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),
 };
+
+/// What stands behind a part of Ray that stays in the foreground.
+fn behind_block(commands: &[Command]) -> Option<String> {
+    let stays = |it: &Command| {
+        let words = it.written();
+        let is_ray = starts_ray(&words) || words.windows(2).any(|two| two == ["ray", "start"]);
+        // Without either it refuses to start.
+        let is_part = words.iter().any(|word| word == "--head" || word.starts_with("--address"));
+        is_ray
+            && is_part
+            && words.iter().any(|word| word == "--block")
+            && !(it.background || it.conditional || it.repeated || it.piped)
+    };
+    let at = commands.iter().position(stays)?;
+    let is_next = |it: &&Command| !Container::is_small(it) && !it.conditional;
+    let next = commands.iter().skip(at).skip(1).find(is_next)?;
+    Some(next.written().into_iter().take(3).collect::<Vec<_>>().join(" "))
+}
 
 fn find(pods: &Pods, container: &Container) -> Option<Check> {
     // KubeRay itself starts Ray, with the flag, unless a word of the first container does so.
@@ -24,6 +43,11 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
         let words = command.written();
         starts_ray(&words) && !words.iter().any(|word| word.starts_with("--block") || word.starts_with('$'))
     };
+    if let Some(next) = behind_block(if pods.are_tasks() { &container.script } else { &container.commands }) {
+        let evidence =
+            format!("`ray start --block` does not return, and no `&` is behind it: `{next}` waits");
+        return Some(Check::fail(evidence, "a `&`, or no --block").at(pods.at(&container.at("command"))));
+    }
     let is_srun = |command: &&Command| command.words[0].to_string() == "srun";
     let remedy = "ray start --block …";
     let nodes = pods.step.size.nodes.filter(|nodes| *nodes > 1 && pods.runs_once().is_some());

@@ -6,9 +6,9 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "sbatch-ignored",
     sees: "FAIL: `#SBATCH` lines behind the first command; `#SBATCH --nodes=$NODES`, `-nodes=2`, \
-           `--ntasks2`; more names in `--nodelist` than `--nodes`; a script whose first line is not \
-           `#!/bin/bash`, or that looks for files by `dirname \"$0\"`. WARN: a script \
-           whose lines all begin with `# SBATCH`; `#BATCH` between them",
+           `--gpu=2`, `--time=24h`; more names in `--nodelist` than `--nodes`; a first line that is not \
+           `#!/bin/bash`; files by `dirname \"$0\"`. WARN: `--nodes=<N>`; lines that all begin with \
+           `# SBATCH`; `#BATCH` between them",
     examples: ["sbatch-ignored.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };
@@ -54,8 +54,16 @@ fn refused(text: &str) -> Vec<Check> {
         }
         let long = name.strip_prefix("--")?;
         let plain = long.replace('_', "-");
-        // sbatch takes the beginning of an option for it.
-        if OPTIONS.iter().chain(&OTHERS).any(|option| option.starts_with(long)) {
+        // sbatch takes the beginning of an option for it, if there is one that begins so.
+        let begun: Vec<&&str> = OPTIONS.iter().filter(|option| option.starts_with(long)).collect();
+        if OTHERS.iter().any(|other| other.starts_with(long)) || begun.iter().any(|it| **it == long) {
+            return None;
+        }
+        if let [first, second, ..] = begun.as_slice() {
+            let evidence = format!("`{name}` may be --{first} or --{second}: sbatch rejects the script");
+            return Some(Check::fail(evidence, format!("#SBATCH --{first}=…")));
+        }
+        if !begun.is_empty() {
             return None;
         }
         let is_it = |option: &&&str| {
@@ -90,11 +98,34 @@ fn unfilled(text: &str) -> Option<Check> {
         let evidence = format!("`#SBATCH {line}` has no value: sbatch rejects it");
         return Some(Check::fail(evidence, "the number, or no such line"));
     }
+    let is_place = |line: &&str| is_number(line) && line.contains(['<', '[']) && !line.contains('#');
+    if let Some(line) = lines().find(is_place) {
+        let evidence = format!("`#SBATCH {line}` is to be filled in: sbatch rejects it as it stands");
+        return Some(Check::warn(evidence, "the number"));
+    }
+    if let Some(check) = lines().find_map(limit) {
+        return Some(check);
+    }
     let line = lines()
         .find(|line| is_number(line) && line.split('#').next().is_some_and(|line| line.contains('$')))?;
     let evidence = format!("sbatch fills in no variable: it rejects `#SBATCH {line}`");
     let remedy = "the number itself, or the option on the command line: sbatch --nodes=$NODES SCRIPT";
     Some(Check::fail(evidence, remedy))
+}
+
+/// A time that Slurm cannot read: its `time_str2secs`.
+fn limit(line: &str) -> Option<Check> {
+    let value = line.strip_prefix("--time=").or_else(|| line.strip_prefix("-t "))?.split('#').next()?.trim();
+    let (days, rest) = value.split_once('-').map_or((None, value), |(days, rest)| (Some(days), rest));
+    let are_digits = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit());
+    let mut parts = rest.split(':');
+    let is_time = days.is_none_or(are_digits) && parts.all(are_digits) && rest.matches(':').count() < 3;
+    let is_word = ["-1", "infinite", "unlimited"].contains(&value.to_lowercase().as_str());
+    let is_open = value.is_empty() || value.contains(['$', '<', '[', '{', '"', '\'', '%']);
+    (!is_time && !is_word && !is_open).then(|| {
+        let evidence = format!("`{value}` is no time for Slurm: sbatch rejects it");
+        Check::fail(evidence, "minutes, HH:MM:SS or DAYS-HH:MM:SS")
+    })
 }
 
 /// The nodes that the job is to have are more than it may have.
@@ -152,7 +183,17 @@ fn beside(text: &str) -> Option<Check> {
         let is_used = [format!("${name}/"), format!("${{{name}}}/")].iter().any(|it| line.contains(it));
         !is_own(line) && is_used && !name.is_empty()
     };
-    let line = if own.starts_with("cd ") { own } else { code().find(uses)? };
+    // What a test looks for may be missing there.
+    let is_direct = |line: &&str| {
+        let behind = line.rsplit_once(')').map_or("", |(_, behind)| behind.trim_start_matches('"'));
+        let program = line.split_whitespace().next().unwrap_or_default();
+        is_own(line) && behind.starts_with('/') && !program.contains(['=', '[']) && program != "if"
+    };
+    let line = match code().find(is_direct) {
+        Some(line) => line,
+        None if own.starts_with("cd ") => own,
+        None => code().find(uses)?,
+    };
     let evidence =
         format!("slurmd runs a copy of this script, which lies in a folder of its own: `{line}` leads there");
     Some(Check::fail(evidence, "$SLURM_SUBMIT_DIR, where sbatch was called, or the whole path"))

@@ -9,9 +9,10 @@ use rallypoint_shell::Part;
 
 pub(super) const RULE: Rule = Rule {
     id: "unset-variable",
-    sees: "FAIL: a launch value uses `$(NAME)` or `$NAME` that nothing sets (`$SLURM_NODES`), or is a \
-           variable's name without `$`. WARN in a batch script, whose submitter may set it, or that sets it \
-           later; `$3` of two arguments; `MASTER_ADDR` or `NCCL_DEBUG` without `export`",
+    sees: "FAIL: a launch value uses `$(NAME)` or `$NAME` that nothing sets (`$SLURM_NODES`) or reads \
+           (`'$NAME'`), or is a variable's name without `$`. WARN in a batch script, whose submitter may \
+           set it, or that sets it later; `$3` of two arguments; `MASTER_ADDR` or `NCCL_DEBUG` without \
+           `export`",
     examples: ["unset-variable.yaml", "good-job-static.yaml"],
     find: Find::Container(find),
 };
@@ -29,7 +30,25 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
         .or_else(|| of_slurm(pods, container));
     let kept = kept.filter(|_| launches.is_empty());
     let found = launches.into_iter().chain(nowhere).chain(missing).chain(kept);
-    found.chain(left_as_written(pods, container)).collect()
+    found.chain(left_as_written(pods, container)).chain(in_quotes(pods, container)).collect()
+}
+
+/// A variable in single quotes, which no other shell reads either.
+fn in_quotes(pods: &Pods, container: &Container) -> Option<Check> {
+    let is_launcher = |launch: &&Launch| {
+        let begin = launch.command.words.first().map(ToString::to_string).unwrap_or_default();
+        Grammar::is_program(&begin) || basename(&begin).starts_with("python")
+    };
+    // As an id of the run it does no harm.
+    let told = container.launches.iter().filter(is_launcher).flat_map(Launch::told);
+    let (what, written) = told.filter(|(what, _)| *what != "the run's id").find_map(|(what, told)| {
+        let written = told.text.literal().filter(|_| told.by.starts_with("--"))?;
+        let (_, name) = written.split_once('$')?;
+        name.trim_start_matches('{').starts_with(|c: char| c.is_ascii_uppercase()).then_some((what, written))
+    })?;
+    let evidence = format!("{what} is `{written}` as it is written: no shell reads these quotes");
+    let is_script = pods.are_tasks() || !container.is_exec();
+    is_script.then(|| Check::fail(evidence, "double quotes").at(pods.at(&container.at("command"))))
 }
 
 /// The head of Ray that a worker is told by a variable which nothing sets.
