@@ -8,6 +8,7 @@
 //! | `pods` | what each object starts: the pods of its templates |
 //! | `scripts` | what each launch script starts: its steps, in the form of pods |
 //! | `given` | the values of their variables and fields |
+//! | `images` | what the name of an image says |
 //! | `containers` | a container's variables and commands |
 //! | `launches` | how a container launches a training |
 //! | `names` | the meaning of a host name; selectors |
@@ -23,6 +24,7 @@ mod checks;
 mod container;
 mod containers;
 mod given;
+mod images;
 mod jobs;
 pub(crate) mod launch;
 pub(crate) mod launches;

@@ -234,6 +234,12 @@ impl Pods {
         matches!(self.maker, Maker::Job | Maker::IndexedJob | Maker::StatefulSet | Maker::Deployment)
     }
 
+    /// Whether each of them is made only when the one before is Ready.
+    pub(crate) fn are_ordered(&self) -> bool {
+        let policy = self.owner.get("podManagementPolicy").and_then(Value::as_str);
+        self.maker == Maker::StatefulSet && policy != Some("Parallel") && self.are_several()
+    }
+
     /// Whether they train together, and have names for each other only by a Service that the user creates.
     /// Pods that meet at another Service need no names.
     pub(crate) fn need_own_service(&self) -> bool {
@@ -671,6 +677,9 @@ fn trainer(object: &Object, objects: &[Object]) -> Option<Pods> {
     env.splice(0..0, below);
     container.extend(own.as_object().cloned().unwrap_or_default());
     container.insert("env".into(), env.into());
+    if let Some(resources) = own.get("resourcesPerNode") {
+        container.insert("resources".into(), resources.clone());
+    }
     let pods = Pods {
         nodes: count,
         processes: Some(processes.unwrap_or_else(|| "auto".into())),

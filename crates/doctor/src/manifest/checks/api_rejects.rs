@@ -13,13 +13,17 @@ pub(super) const RULE: Rule = Rule {
            Workflow that calls a template it has not; an MPIJob without Launcher; a TrainJob that sets \
            `PET_*`; by the schemas: `value: 8` in `env`; `_` in a name; what a CustomResourceDefinition \
            in the repository forbids. WARN: a field or a version that a release of an operator has no \
-           more",
+           more; no `image`",
     examples: ["api-rejects.yaml", "good-job-static.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = |pods: &Pods| {
             let by_kind = of_kind(pods).or_else(|| of_kubeflow(pods)).or_else(|| of_volcano(pods));
-            let paths =
-                pods.all().filter_map(|own| field_path(pods, own).or_else(|| of_container(pods, own)));
+            let of_own = |own| {
+                let found = field_path(pods, own);
+                let found = found.or_else(|| of_resources(pods, own).filter(|_| !pods.is_open));
+                found.or_else(|| of_container(pods, own))
+            };
+            let paths = pods.all().filter_map(of_own);
             by_kind
                 .into_iter()
                 .chain(paths)
@@ -27,26 +31,28 @@ pub(super) const RULE: Rule = Rule {
                 .chain(validation::of_pods(pods))
                 .collect::<Vec<_>>()
         };
-        let of_object = |object: &Object| {
-            let makes_pods = manifests.of_object(object.number).next().is_some();
-            let of_roles = || manifests.of_object(object.number).find_map(|pods| roles(object, pods));
-            let of_ray = ray_job(object).or_else(|| runtime_env(object)).or_else(of_roles);
-            let of_ssh = || manifests.of_object(object.number).find_map(|pods| ssh_of_mpi(object, pods));
-            let of_ray = of_ssh().or(of_ray).or_else(|| without_cluster(object));
-            let of_ray = of_ray.or_else(|| undefined_template(object));
-            let of_ray = of_ray
-                .or_else(|| version(object, manifests.definition(object).is_some()))
-                .or_else(|| replica_policy(object));
-            of_ray
-                .or_else(|| validation::of_object(object))
-                .or_else(|| exported(object).filter(|_| makes_pods))
-        };
+        let of_object = |object: &Object| OF_OBJECT.iter().find_map(|find| find(manifests, object));
         let found = names(manifests).into_iter().chain(manifests.pods.iter().flat_map(of_pods));
         let found = found.chain(manifests.objects.iter().filter_map(of_object));
         let of_roles = manifests.pods.iter().filter_map(|pods| idle_role(manifests, pods));
         found.chain(of_roles).chain(schemas::rejected(manifests)).collect()
     }),
 };
+
+/// What is refused of an object as a whole. The first of them is told.
+const OF_OBJECT: [fn(&Manifests, &Object) -> Option<Check>; 11] = [
+    |manifests, object| manifests.of_object(object.number).find_map(|pods| ssh_of_mpi(object, pods)),
+    |_, object| ray_job(object),
+    |_, object| runtime_env(object),
+    |manifests, object| manifests.of_object(object.number).find_map(|pods| roles(object, pods)),
+    |_, object| without_cluster(object),
+    |_, object| undefined_template(object),
+    |manifests, object| version(object, manifests.definition(object).is_some()),
+    |_, object| replica_policy(object),
+    |_, object| validation::of_object(object),
+    |manifests, object| without_image(manifests, object),
+    |manifests, object| exported(object).filter(|_| manifests.of_object(object.number).next().is_some()),
+];
 
 /// The init container of KubeRay's that waits for the head.
 const WAITER: &str = "wait-gcs-ready";
@@ -94,37 +100,41 @@ fn of_template(pods: &Pods) -> Option<Check> {
             let remedy = format!("{wanted} in spec.volumes, or the name that stands there");
             return Some(Check::fail(evidence, remedy).at(pods.at(&container.at("volumeMounts"))));
         }
-        let limits = texts(container.value.pointer("/resources/limits"));
-        let requests = texts(container.value.pointer("/resources/requests"));
-        let most = |name: &str| quantity(limits.get(name)?);
-        let over = requests.iter().find(|(name, wanted)| {
-            most(name).zip(quantity(wanted)).is_some_and(|(most, wanted)| wanted > most)
-        });
-        if let Some((name, wanted)) = over {
-            let evidence = format!(
-                "`{name}` is {wanted} in requests, and less in limits: the API server rejects the object"
-            );
-            return Some(
-                Check::fail(evidence, "limits that are not below the requests")
-                    .at(pods.at(&container.at("resources"))),
-            );
-        }
-        let is_device = |name: &str| name.split_once('/').is_some_and(|(domain, _)| domain.contains('.'));
-        let is_part = |(name, wanted): &(&String, &String)| is_device(name) && wanted.contains('.');
-        if let Some((device, wanted)) = limits.iter().chain(&requests).find(is_part) {
-            let evidence = format!("`{device}` is {wanted}: the API server takes whole devices only");
-            return Some(Check::fail(evidence, "a whole number").at(pods.at(&container.at("resources"))));
-        }
-        let differs =
-            |(name, wanted): &(&String, &String)| is_device(name) && limits.get(*name) != Some(*wanted);
-        let (device, wanted) = requests.iter().find(differs)?;
-        let evidence = format!(
-            "`{device}` is {wanted} in requests and {} in limits: the API server rejects the object",
-            limits.get(device).map_or("not there", String::as_str)
-        );
-        let remedy = format!("limits: {{{device}: {wanted}}}, which is enough by itself");
-        Some(Check::fail(evidence, remedy).at(pods.at(&container.at("resources"))))
+        None
     })
+}
+
+/// Requests and limits that do not fit each other.
+fn of_resources(pods: &Pods, container: &Container) -> Option<Check> {
+    let field =
+        if pods.maker == Maker::TrainJob && pods.is_container { "resourcesPerNode" } else { "resources" };
+    let at = || pods.at(&container.at(field));
+    let limits = texts(container.value.pointer("/resources/limits"));
+    let requests = texts(container.value.pointer("/resources/requests"));
+    let most = |name: &str| quantity(limits.get(name)?);
+    let over = requests
+        .iter()
+        .find(|(name, wanted)| most(name).zip(quantity(wanted)).is_some_and(|(most, wanted)| wanted > most));
+    if let Some((name, wanted)) = over {
+        let evidence = format!(
+            "`{name}` is {wanted} in requests, and less in limits: the API server rejects the object"
+        );
+        return Some(Check::fail(evidence, "limits that are not below the requests").at(at()));
+    }
+    let is_device = |name: &str| name.split_once('/').is_some_and(|(domain, _)| domain.contains('.'));
+    let is_part = |(name, wanted): &(&String, &String)| is_device(name) && wanted.contains('.');
+    if let Some((device, wanted)) = limits.iter().chain(&requests).find(is_part) {
+        let evidence = format!("`{device}` is {wanted}: the API server takes whole devices only");
+        return Some(Check::fail(evidence, "a whole number").at(at()));
+    }
+    let differs = |(name, wanted): &(&String, &String)| is_device(name) && limits.get(*name) != Some(*wanted);
+    let (device, wanted) = requests.iter().find(differs)?;
+    let evidence = format!(
+        "`{device}` is {wanted} in requests and {} in limits: the API server rejects the object",
+        limits.get(device).map_or("not there", String::as_str)
+    );
+    let remedy = format!("limits: {{{device}: {wanted}}}, which is enough by itself");
+    Some(Check::fail(evidence, remedy).at(at()))
 }
 
 /// What Kubernetes' own validation says of a container.
@@ -163,6 +173,19 @@ fn is_quantity(text: &str) -> bool {
     let unit = begin.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     let exponent = unit.strip_prefix(['e', 'E']).unwrap_or_default();
     unit.len() < begin.len() && (UNITS.contains(&unit) || exponent.parse::<i32>().is_ok())
+}
+
+/// Containers that are whole, but for their image.
+fn without_image(manifests: &Manifests, object: &Object) -> Option<Check> {
+    let lacks = |own: &Container| own.value.get("image").is_none() && own.value.get("command").is_some();
+    let is_it = |pods: &&Pods| {
+        let containers = pods.containers.as_slice();
+        pods.are_of_kubernetes() && !containers.is_empty() && containers.iter().all(lacks)
+    };
+    let pods = manifests.of_object(object.number).find(is_it).filter(|_| !object.is_patch)?;
+    let evidence =
+        "a container without `image`: the API server rejects it, unless this is a patch of another";
+    Some(Check::warn(evidence, "image: with its name").at(pods.at("containers")))
 }
 
 /// An object as a cluster shows it: a new one may not have a version yet.
@@ -524,14 +547,24 @@ fn names(manifests: &Manifests) -> Vec<Check> {
     let of_container = |(pods, container): (&Pods, &Container)| {
         Some(wrong(name(&container.value)?, false)?.at(pods.at(&container.at("name"))))
     };
+    // Their names are parts of those of the pods.
+    let of_role = |pods: &&Pods| {
+        let has = matches!(pods.maker, Maker::VolcanoJob | Maker::JobSet);
+        has.then(|| Some(wrong(&pods.role, true)?.at(pods.at(""))))?
+    };
     let of_volumes = |pods: &Pods| {
         let mut names = list(&pods.spec, "/volumes").iter().filter_map(name);
         Some(names.find_map(|name| wrong(name, true))?.at(pods.at("volumes")))
     };
     let pods = manifests.pods.iter().filter(|pods| !pods.are_tasks());
+    let of_roles = manifests.pods.iter().filter_map(|pods| of_role(&pods));
     let containers = manifests.containers().filter(|(pods, _)| !pods.are_tasks());
     let objects = manifests.objects.iter().filter(matters).filter_map(of_object);
-    objects.chain(containers.filter_map(of_container)).chain(pods.filter_map(of_volumes)).collect()
+    objects
+        .chain(containers.filter_map(of_container))
+        .chain(pods.filter_map(of_volumes))
+        .chain(of_roles)
+        .collect()
 }
 
 /// Why Kubernetes rejects a name. The name of a Service is a label.

@@ -9,7 +9,7 @@ pub(super) const RULE: Rule = Rule {
     id: "broken-line",
     sees: "FAIL: a blank or a comment behind the `\\` at the end of a line, no `\\`, or a comment, an \
            empty line or `/` instead: torchrun does not get what follows; what bash cannot parse; DOS \
-           line ends; the marks of a merge. WARN: `<NAME>` in a script",
+           line ends. WARN: `<NAME>` in a script",
     examples: ["broken-line.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };

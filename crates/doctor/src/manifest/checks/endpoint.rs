@@ -8,10 +8,10 @@ pub(super) const RULE: Rule = Rule {
     id: "endpoint",
     sees: "FAIL: `--rdzv-endpoint=$HOSTNAME:29500`, `localhost`: every pod hosts a store of its own (unless \
            it has a [relay](relay.md)); `--master-addr=trainer-0.train`, but the pods are called `train-0`, \
-           …, or have no subdomain; a Service over all pods of the job; static backend with \
-           `--master-addr=train-1.train`, but rank 0 hosts the store; `$(scontrol show hostnames)` without \
-           `head`. WARN: a headless Service over all pods where no c10d backend is; the host is no Service \
-           of these files or their folder, and no pod's name; it is a pod's address",
+           …, or have no subdomain; `train-0:2222` alone; a Service over all pods of the job; static \
+           backend with `--master-addr=train-1.train`, but rank 0 hosts the store; `$(scontrol show \
+           hostnames)` without `head`. WARN: a headless Service over all pods where no c10d backend is; the \
+           host is nothing in these files or their folder, or a pod's address",
     examples: ["bad-job-localhost.yaml", "good-job-relay.yaml"],
     find: Find::Files(|manifests| {
         let of_launches = manifests.calls().filter_map(|call| {
@@ -25,9 +25,36 @@ pub(super) const RULE: Rule = Rule {
         let of_rallypoint =
             manifests.containers().filter_map(|(pods, own)| of_rallypoint(manifests, pods, own));
         let of_ray = manifests.containers().filter_map(|(pods, own)| of_ray(manifests, pods, own));
-        of_launches.chain(of_address).chain(of_rallypoint).chain(of_ray).collect()
+        let of_words = manifests.pods.iter().filter_map(|pods| written(manifests, pods));
+        of_launches.chain(of_address).chain(of_rallypoint).chain(of_ray).chain(of_words).collect()
     }),
 };
+
+/// `HOST:PORT` in a command or a variable, whose host is a pod's name without its domain.
+fn written(manifests: &Manifests, pods: &Pods) -> Option<Check> {
+    let is_told = |host: &str| {
+        let mut hosts = pods.launches().filter_map(|launch| launch.host.as_ref());
+        hosts.any(|told| told.text.literal() == Some(host))
+    };
+    let is_lone = |host: &str| pods.maker == Maker::Pod && pods.name == host;
+    let found = pods.containers.iter().find_map(|own| {
+        let of_commands = own.commands.iter().flat_map(|command| &command.words);
+        let of_env = own.own.iter().filter_map(|name| own.variables.get(name)).flatten();
+        let texts = of_commands.chain(of_env).filter_map(Text::literal);
+        let mut pieces = texts.flat_map(|text| text.split([',', '=', ' ', '/', '@', '"', '\'', '[', ']']));
+        pieces.find_map(|piece| {
+            let (host, port) = piece.split_once(':').filter(|(host, _)| !host.contains('.'))?;
+            port.parse::<u16>().ok().filter(|_| !is_told(host) && !is_lone(host))?;
+            match resolve(&Text::known(host), pods, manifests) {
+                Target::Nothing(why) => Some((own, piece.to_owned(), why)),
+                _ => None,
+            }
+        })
+    });
+    let (own, piece, why) = found.filter(|_| !pods.on_host() && !pods.are_tasks())?;
+    let evidence = format!("`{piece}` names nothing: {why}");
+    Some(Check::fail(evidence, "the whole name of a pod, or a Service").at(pods.at(&own.at("command"))))
+}
 
 /// A host that is right until its pod is rescheduled.
 fn of_address(call: &Call<'_>) -> Option<Check> {

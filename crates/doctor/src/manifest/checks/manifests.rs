@@ -4,7 +4,7 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "manifests",
-    sees: "PASS: no known mistake; says how many pod templates were checked",
+    sees: "PASS: no known mistake in so many pod templates",
     examples: ["good-job-static.yaml", "sleep.yaml"],
     find: Find::After(find),
 };

@@ -13,6 +13,7 @@ mod endpoint;
 mod endpoint_port;
 mod flags_of_other_backend;
 mod ft_host;
+mod gang;
 mod host_port;
 mod init_waits;
 mod katib_trial;
@@ -162,8 +163,8 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
     ]),
     ("can the pods be told apart, and do they agree", &[
         &node_rank::RULE, &node_count::RULE, &trains_alone::RULE, &agreement::RULE, &world_size::RULE,
-        &more_processes::RULE, &mpi_slots::RULE, &parallelism::RULE, &unset_variable::RULE, &run_id::RULE,
-        &never_starts::RULE, &sbatch_ignored::RULE, &ssh_waits::RULE,
+        &more_processes::RULE, &mpi_slots::RULE, &parallelism::RULE, &gang::RULE,
+        &unset_variable::RULE, &run_id::RULE, &never_starts::RULE, &sbatch_ignored::RULE, &ssh_waits::RULE,
         &api_rejects::RULE, &katib_trial::RULE,
     ]),
     ("the rest", &[

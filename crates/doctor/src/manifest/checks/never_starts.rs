@@ -2,23 +2,24 @@
 
 use super::prelude::*;
 use crate::manifest::beside::is_at;
+use crate::manifest::images::{self, Image};
 use crate::manifest::scripts::started;
 
 pub(super) const RULE: Rule = Rule {
     id: "never-starts",
-    sees: "FAIL: an image with an empty part in its name, `python:3.13` for `ray start`, or \
-           `pytorch/pytorch:1.9.0` for `torchrun`; `memory: 512m` in limits; a key that the ConfigMap has \
-           not; `claimName: $(NAME)`; `srun ./x.py` without `#!`. WARN: `python x.py` of a ConfigMap that \
-           is mounted elsewhere; a claim that is `ReadWriteOnce`, of several pods; a group of Ray without \
-           `replicas` and autoscaling, or two of one name; `srun ./x.sh` without mode +x; `virtualenv \
-           $SLURM_TMPDIR/env` without `srun`",
+    sees: "FAIL: an image whose name is none, `python:3.13` for `ray start`, or `pytorch/pytorch:1.9.0` \
+           for `torchrun`; `memory: 512m` in limits; a key that the ConfigMap has not; `claimName: \
+           $(NAME)`; `srun ./x.py` without `#!`. WARN: `python /app/x.py` in `pytorch/pytorch` without \
+           volumes, or of a ConfigMap mounted elsewhere; a claim that is `ReadWriteOnce`, of several pods; \
+           a group of Ray without `replicas` and autoscaling, or two of one name; `srun ./x.sh` without \
+           mode +x; `virtualenv $SLURM_TMPDIR/env` without `srun`",
     examples: ["never-starts.yaml", "good-claim.yaml"],
     find: Find::Files(|manifests| {
         let of_pods = manifests.pods.iter().filter(|pods| !pods.are_tasks()).flat_map(|pods| {
             let of_containers = pods.all().flat_map(|own| {
                 let key = key(manifests, pods, own);
                 let found = [
-                    (image(own).or_else(|| program(own)), "image"),
+                    (image(pods, own).or_else(|| program(own)), "image"),
                     (memory(own), "resources"),
                     (key, "env"),
                     (mounted(manifests, pods, own), "command"),
@@ -117,37 +118,45 @@ fn text<'v>(value: &'v Value, at: &str) -> Option<&'v str> {
     value.pointer(at)?.as_str().filter(|text| !text.is_empty() && !is_placeholder(text))
 }
 
-fn image(container: &Container) -> Option<Check> {
+fn image(pods: &Pods, container: &Container) -> Option<Check> {
     let image = container.value.get("image")?.as_str().filter(|image| !image.trim().is_empty())?;
-    let is_wrong = image.contains("//") || image.contains(char::is_whitespace) || image.starts_with('/');
+    if image.contains(['$', '{', '%']) || images::is_name(image) {
+        return None;
+    }
     let evidence = format!("`{image}` is no name of an image: the pod stays in InvalidImageName");
-    (is_wrong && !image.contains(['$', '{', '<', '%']))
-        .then(|| Check::fail(evidence, "HOST/PATH:TAG, each part once"))
+    let is_open = image.contains('<') || is_placeholder(image) && !image.contains(' ');
+    // `template` says it once.
+    if is_open && pods.is_open {
+        return None;
+    }
+    let tell = if is_open { Check::warn } else { Check::fail };
+    Some(tell(evidence, "HOST/PATH:TAG, each part once, the path in small letters".to_owned()))
 }
 
-/// An image of a language or a system has no launcher, and nothing here brings one.
+/// What the image certainly lacks, and nothing here brings.
 fn program(container: &Container) -> Option<Check> {
-    const IMAGES: [&str; 7] = ["python", "debian", "ubuntu", "alpine", "busybox", "bash", "rockylinux"];
     const BRING: [&str; 8] = ["install", "apk ", "conda", "curl", "wget", "source ", "PATH", " . "];
-    let image = text(&container.value, "/image")?;
-    let name = image.trim_start_matches("docker.io/").trim_start_matches("library/");
-    let (base, tag) = name.split_once([':', '@']).unwrap_or((name, ""));
-    let is_plain = IMAGES.contains(&base);
-    let is_brought = !list(&container.value, "/volumeMounts").is_empty()
-        || container.texts().any(|text| BRING.iter().any(|it| text.contains(it)))
+    const WRITE: [&str; 5] = ["git", "cp ", "cat ", ">", "cd "];
+    let name = text(&container.value, "/image")?;
+    let image = Image::of(name);
+    let has = |words: &[&str]| container.texts().any(|text| words.iter().any(|it| text.contains(it)));
+    let mut mounts = list(&container.value, "/volumeMounts").iter();
+    let is_brought = mounts.any(|mount| mount.get("mountPath").is_none_or(|path| path != "/dev/shm"))
+        || has(&BRING)
         || container.own.iter().any(|name| name == "PATH")
         || !container.unread.is_empty();
-    let launchers = ["ray", "torchrun", "accelerate", "deepspeed", "mpirun", "vllm"];
     let first = container.commands.iter().find(|command| !Container::is_small(command))?;
-    let program = first.words.first()?.literal().filter(|it| launchers.contains(it))?;
-    // torchrun came with PyTorch 1.10.
-    let mut release = tag.split('.').map(str::parse::<u32>);
-    let is_older = base == "pytorch/pytorch"
-        && program == "torchrun"
-        && matches!((release.next(), release.next()), (Some(Ok(1)), Some(Ok(0..10))));
-    let is_plain = is_plain || is_older;
-    let evidence = format!("the image `{image}` has no `{program}`: the container cannot start");
-    (is_plain && !is_brought).then(|| Check::fail(evidence, "an image with it"))
+    let program = first.words.first()?.literal().filter(|_| !is_brought)?;
+    if image.lacks(program) {
+        let evidence = format!("the image `{name}` has no `{program}`: the container cannot start");
+        return Some(Check::fail(evidence, "an image with it"));
+    }
+    let starts = Grammar::is_program(program) || basename(program).starts_with("python");
+    let file = first.words.iter().skip(1).filter_map(Text::literal).find(|word| is_python_file(word))?;
+    let is_own = starts && image.is_bare() && file.starts_with('/');
+    let is_known = ["/opt/", "/usr/", "/workspace/"].iter().any(|it| file.starts_with(it));
+    let evidence = format!("the image `{name}` has no `{file}`, and nothing is mounted");
+    (is_own && !is_known && !has(&WRITE)).then(|| Check::warn(evidence, "an image with it, or a volume"))
 }
 
 /// A file of a ConfigMap that a command looks for elsewhere.

@@ -4,8 +4,7 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "no-launch",
-    sees: "WARN: several pods run no launcher of those above, and something hints at PyTorch, as `python \
-           train.py` in a JobSet: not checked. FAIL: `srun python -c` with `init_process_group` in the text \
+    sees: "WARN: several pods run none of these launchers, and something hints at PyTorch: not checked. FAIL: `srun python -c` with `init_process_group` in the text \
            and nothing that sets `RANK`",
     examples: ["no-launch.yaml", "good-job-static.yaml"],
     find: Find::After(find),

@@ -6,7 +6,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "no-subdomain",
-    sees: "FAIL: c10d or etcd, and pods without names that others can resolve. WARN: no headless Service in \
+    sees: "FAIL: c10d or etcd, and pods without names that others can resolve, or a Service of another \
+           namespace. WARN: no headless Service in \
            these files, or a readinessProbe and a headless Service that names only Ready pods",
     examples: ["no-subdomain.yaml", "good-job-c10d.yaml"],
     find: Find::Pods(|manifests, pods| find(manifests, pods).into_iter().collect()),
@@ -18,6 +19,10 @@ fn find(manifests: &Manifests, pods: &Pods) -> Option<Check> {
     }
     let Some(subdomain) = &pods.subdomain else { return without(pods) };
     match manifests.service(subdomain, pods) {
+        None if manifests.of_kind("Service").any(|it| it.name == *subdomain) => {
+            let evidence = format!("the Service `{subdomain}` is in another namespace than the pods");
+            Some(Check::fail(evidence, "metadata.namespace, as the pods have it").at(pods.at("subdomain")))
+        }
         None if manifests.is_beside(subdomain) => None,
         None => {
             let evidence = format!(

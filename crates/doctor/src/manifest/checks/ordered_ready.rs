@@ -10,11 +10,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(pods: &Pods) -> Option<Check> {
-    if pods.maker != Maker::StatefulSet || !pods.train() {
-        return None;
-    }
-    let policy = pods.owner.get("podManagementPolicy").and_then(Value::as_str);
-    if policy == Some("Parallel") || !pods.are_several() {
+    if !pods.train() || !pods.are_ordered() {
         return None;
     }
     let evidence = "pods start one after the other, each when the one before is Ready";

@@ -4,7 +4,7 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "skipped",
-    sees: "PASS: a kind without pods or names; documents beside manifests that are none, in one line",
+    sees: "PASS: a kind without pods or names; documents that are no manifests",
     examples: ["nothing-to-look-at.yaml", "good-job-static.yaml"],
     find: Find::Files(find),
 };

@@ -5,7 +5,7 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "unknown-kind",
-    sees: "WARN: a kind, or a version of a kind, of which at most the pod templates were looked at",
+    sees: "WARN: a kind or version of which at most the pod templates were looked at",
     examples: ["unknown-kind.yaml", "good-job-static.yaml"],
     find: Find::Files(find),
 };

@@ -1,0 +1,50 @@
+//! A scheduler that admits the pods of a group together waits for as many as the group names. If fewer are
+//! made, or the next one only when the one before is Ready, no pod starts.
+
+use super::prelude::*;
+
+pub(super) const RULE: Rule = Rule {
+    id: "gang",
+    sees: "FAIL: a PodGroup waits for more pods than it has, or than a StatefulSet makes at once",
+    examples: ["gang.yaml", "good-gang.yaml"],
+    find: Find::Files(|manifests| {
+        manifests.of_kind("PodGroup").filter_map(|group| find(manifests, group)).collect()
+    }),
+};
+
+/// What names the group of a pod, for the schedulers that have such groups.
+const KEYS: [&str; 5] = [
+    "scheduling.x-k8s.io/pod-group",
+    "pod-group.scheduling.sigs.k8s.io",
+    "pod-group.scheduling.sigs.k8s.io/name",
+    "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/group-name",
+];
+
+fn find(manifests: &Manifests, group: &Object) -> Option<Check> {
+    let least = group.value.pointer("/spec/minMember")?.as_u64()?;
+    let is_of = |pods: &&Pods| {
+        let named = |key: &&str| pods.labels.get(*key).or_else(|| pods.annotations.get(*key));
+        let is_named = KEYS.iter().filter_map(named).any(|name| *name == group.name);
+        is_named && group.shares_namespace(pods.namespace.as_deref())
+    };
+    let all: Vec<&Pods> = manifests.pods.iter().filter(is_of).collect();
+    let count = all.iter().map(|pods| pods.count).sum::<Option<u64>>().filter(|_| !all.is_empty())?;
+    let at_once: u64 =
+        all.iter().map(|pods| if pods.are_ordered() { 1 } else { pods.count.unwrap_or(1) }).sum();
+    let (evidence, remedy) = match () {
+        () if least > count => (
+            format!("minMember: {least}, but the group has {count}: the scheduler admits none of them"),
+            format!("minMember: {count}"),
+        ),
+        () if least > at_once => (
+            format!(
+                "minMember: {least}, but a StatefulSet makes its next pod only when the one before is Ready: \
+                 the scheduler admits none"
+            ),
+            "podManagementPolicy: Parallel".into(),
+        ),
+        () => return None,
+    };
+    Some(Check::fail(evidence, remedy).at(group.place("spec.minMember")))
+}
