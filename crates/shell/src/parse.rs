@@ -51,10 +51,10 @@ fn quote(error: &ParseError) -> Option<(char, usize)> {
     }
 }
 
-/// Parses a script as it is meant: a place that is to be filled in is a variable that nobody knows, and what
-/// nothing closes is closed at the end.
+/// Parses a script as it is meant: a place that is to be filled in is a variable that nobody knows, what
+/// nothing closes is closed at the end, and a command goes on behind a backslash whatever follows that.
 pub(super) fn parsed(text: &str) -> Result<ast::Program, ParseError> {
-    let text = filled_in(whole(text), "{{", "}}");
+    let text = filled_in(&joined(whole(text)), "{{", "}}");
     let error = match program(&text) {
         Err(error) => error,
         read => return read,
@@ -67,6 +67,30 @@ pub(super) fn parsed(text: &str) -> Result<ast::Program, ParseError> {
 /// A line that goes on behind the end does not matter to a shell.
 fn whole(text: &str) -> &str {
     text.trim_end().trim_end_matches('\\')
+}
+
+/// A script whose commands go on where a blank or a remark stands behind a backslash, or remarks and empty lines
+/// below it, before a flag.
+fn joined(text: &str) -> String {
+    let is_nothing = |line: &&str| line.trim().is_empty() || is_remark(line);
+    let mut made = String::new();
+    let mut lines = text.split_inclusive('\n').peekable();
+    while let Some(line) = lines.next() {
+        let behind = line.rsplit_once('\\').filter(|(before, _)| before.ends_with([' ', '\t']));
+        let Some((before, _)) = behind.filter(|(_, behind)| is_nothing(behind) && !is_remark(line)) else {
+            made.push_str(line);
+            continue;
+        };
+        let between = lines.clone().take_while(is_nothing).count();
+        let goes_on = lines.clone().nth(between).is_some_and(|next| next.trim_start().starts_with("--"));
+        if goes_on {
+            made.extend([before, "\\\n"]);
+            lines.by_ref().take(between).for_each(drop);
+        } else {
+            made.push_str(line);
+        }
+    }
+    made
 }
 
 fn program(text: &str) -> Result<ast::Program, ParseError> {

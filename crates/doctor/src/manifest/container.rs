@@ -52,6 +52,13 @@ impl Container {
         self.argv.iter().map(String::as_str).chain(script)
     }
 
+    /// The text that a shell in its command reads, if nothing of it could be read.
+    pub(crate) fn script_of_command(&self) -> Option<&str> {
+        let at = self.argv.iter().position(|word| word.starts_with('-') && word.ends_with('c'))?;
+        let is_read = !self.unread.is_empty() && !self.is_exec();
+        self.argv.get(at.checked_add(1)?).map(String::as_str).filter(|_| is_read)
+    }
+
     /// Whether it launches a training: by torchrun or a similar launcher, or by torch's variables.
     pub(crate) fn trains(&self) -> bool {
         !self.serves() && !self.launches.is_empty()

@@ -31,7 +31,9 @@ fn find(manifests: &Manifests) -> Vec<Check> {
     let of_container = |(pods, container): (&Pods, &Container)| {
         let found = container.texts().find_map(broken).or_else(|| unjoined(container));
         let found = found.or_else(|| container.texts().find_map(dangling));
-        let found = found.or_else(|| container.texts().find_map(quoted))?;
+        let found = found.or_else(|| container.texts().find_map(quoted));
+        let script = || container.script_of_command().filter(|text| is_of_bash(text));
+        let found = found.or_else(|| grammar(script()?))?;
         Some(found.at(pods.at(&container.at("command"))))
     };
     let of_script =
@@ -59,6 +61,10 @@ fn of_merge(object: &Object) -> Option<Check> {
 /// Another shell than this may have another grammar.
 fn of_grammar(object: &Object) -> Option<Check> {
     let text = object.script().filter(|text| is_of_bash(text))?;
+    Some(grammar(text)?.at(object.place("-")))
+}
+
+fn grammar(text: &str) -> Option<Check> {
     let (mistake, line) = rallypoint_shell::mistake(text)?;
     let at = line.map_or_else(String::new, |line| format!("line {line}: "));
     let check = match mistake {
@@ -91,7 +97,7 @@ fn of_grammar(object: &Object) -> Option<Check> {
             Check::fail(evidence, "`bash -n SCRIPT` says more")
         }
     };
-    Some(check.at(object.place("-")))
+    Some(check)
 }
 
 fn is_of_bash(text: &str) -> bool {

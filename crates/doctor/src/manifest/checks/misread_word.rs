@@ -38,11 +38,17 @@ fn compressed(container: &Container) -> Option<Check> {
     const PARTS: [&str; 8] = ["tr ','", "tr \",\"", "//,/", "%,*", "-d','", "-d ','", "-d,", "-F','"];
     const LISTS: [&str; 3] = ["SLURM_NODELIST", "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST"];
     const READ: [&str; 3] = ["hostnames", "hostlist", "nodeset"];
-    let list = |line: &str| {
-        LISTS
-            .into_iter()
-            .find(|name| line.contains(&format!("${name}")) || line.contains(&format!("${{{name}")))
-    };
+    let reads =
+        |line: &str, name: &str| line.contains(&format!("${name}")) || line.contains(&format!("${{{name}"));
+    // A variable may have taken the list over.
+    let taken = lines(container).filter_map(|line| {
+        let (name, value) = line.trim().trim_start_matches("export ").split_once('=')?;
+        let is_list = LISTS.iter().any(|list| reads(value, list)) || value.contains("/NodeList/");
+        let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        (is_name && is_list && !READ.iter().any(|it| value.contains(it))).then_some(name)
+    });
+    let names: Vec<&str> = LISTS.into_iter().chain(taken).collect();
+    let list = |line: &str| names.iter().copied().find(|name| reads(line, name));
     let is_parted = |line: &str| {
         PARTS.iter().any(|part| line.contains(part))
             || line.contains("read ") && ["IFS=,", "IFS=','", "IFS=\",\""].iter().any(|it| line.contains(it))

@@ -4,8 +4,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "no-launch",
-    sees: "WARN: several pods run none of these launchers, and something hints at PyTorch: not checked. FAIL: `srun python -c` with `init_process_group` in the text \
-           and nothing that sets `RANK`",
+    sees: "WARN: several pods run none of these launchers, and something hints at PyTorch: not checked. \
+           FAIL: `srun python -c` with `init_process_group` in the text and nothing that sets `RANK`",
     examples: ["no-launch.yaml", "good-job-static.yaml"],
     find: Find::After(find),
 };

@@ -2,7 +2,7 @@
 //! The script does not get to the next node, and what it has started waits for that.
 
 use super::prelude::*;
-use crate::manifest::remote;
+use crate::manifest::{launches, remote};
 use rallypoint_shell::{Surroundings, Variables};
 
 pub(super) const RULE: Rule = Rule {
@@ -20,7 +20,8 @@ fn of_script(object: &Object) -> Option<Check> {
     let surroundings =
         Surroundings { variables: Variables::new(), open: true, file: &|_| None, here: &[], choice: 0 };
     let commands = rallypoint_shell::read(object.script()?, &[], surroundings).commands;
-    if let Some(check) = one_by_one(&commands).or_else(|| cut_off(&commands)) {
+    let found = one_by_one(&commands).or_else(|| here_one_by_one(&commands));
+    if let Some(check) = found.or_else(|| cut_off(&commands)) {
         return Some(check);
     }
     let (remote, why) = commands.iter().filter(|command| !command.background).find_map(held_by)?;
@@ -66,6 +67,22 @@ fn one_by_one(commands: &[Command]) -> Option<Check> {
                         the script starts after it";
         Check::fail(evidence, "a `&` behind each ssh, and `wait` after the last")
     })
+}
+
+/// Launches of two nodes in a row: a list for two hosts, unless somebody runs it.
+fn here_one_by_one(commands: &[Command]) -> Option<Check> {
+    let rank = |command: &Command| {
+        let launch = launches::launch(command, 0).filter(|it| it.most_nodes() > Some(1))?;
+        let rank = launch.node_rank?.text.literal()?.parse::<u32>().ok()?;
+        Some((rank, command.background || command.conditional))
+    };
+    let mut ranks = commands.iter().filter_map(rank);
+    let (first, _) = ranks.next().filter(|(_, is_beside)| !is_beside)?;
+    let (next, _) = ranks.find(|(rank, _)| *rank != first)?;
+    let evidence = format!(
+        "the launch of node {first} waits for that of node {next}, which the script starts only after it"
+    );
+    Some(Check::warn(evidence, "each on its own host, or a `&` behind the first"))
 }
 
 /// What only prepares a shell, alone on another host: the `;` behind it has ended the ssh.
