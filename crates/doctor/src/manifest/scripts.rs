@@ -275,7 +275,10 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize) -> (Vec<Pod
         };
         if leads_elsewhere(&words[0]) {
             let Some((by, words)) = remote::started(command) else { continue };
-            let variables = BTreeMap::from([one("HOSTNAME", Part::Of(Source::HostName))]);
+            // What the script has set itself is not known on another host.
+            let own = command.variables.keys().filter(|name| !variables.contains_key(*name));
+            let lost = own.filter(|_| by == "ssh").map(|name| one(name, Part::Unset(name.clone())));
+            let variables = lost.chain([one("HOSTNAME", Part::Of(Source::HostName))]).collect();
             let inner = Surroundings { variables, open: true, file: &file, here: &[], choice };
             let Reading { commands, unread, .. } = launches::started(&words, command.conditional, &[], inner);
             let read = with_launches(Container { commands, unread, ..begin() });

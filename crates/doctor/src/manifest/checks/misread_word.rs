@@ -18,7 +18,8 @@ pub(super) const RULE: Rule = Rule {
         // KubeRay makes one text of the command and the arguments, for a shell.
         let is_rays = pods.maker == Maker::Ray && pods.is_first(container);
         let of_list = Some(container).filter(|_| !is_rays).and_then(of_list);
-        let of_words = of_list.or_else(|| of_launcher(container));
+        let of_script = || container.script.iter().find_map(|command| of_shell_of(&command.written()));
+        let of_words = of_list.or_else(|| of_launcher(container)).or_else(of_script);
         let of_launch = |it: &Launch| of_switches(it).or_else(|| twice(it)).or_else(|| program(it));
         let of_flags = container.launches.iter().find_map(of_launch);
         let of_lines = compressed(container).or_else(|| negative(container));
@@ -85,7 +86,19 @@ fn of_list(container: &Container) -> Option<Check> {
             format!("`{first}` is one word, and no program is called so: the container cannot start");
         return Some(Check::fail(evidence, "an item for each word, or [sh, -c, …]"));
     }
-    let shell = Some(first).filter(|first| is_shell(first))?;
+    of_shells_words(first, behind)
+}
+
+/// The shell that a command of a script starts.
+fn of_shell_of(words: &[String]) -> Option<Check> {
+    let at = words.iter().position(|word| is_shell(word))?;
+    of_shells_words(&words[at], &words[at..][1..])
+}
+
+/// What `bash -c` takes of several words.
+fn of_shells_words(shell: &str, behind: &[String]) -> Option<Check> {
+    let has_blanks = |word: &str| word.split_whitespace().nth(1).is_some();
+    let shell = Some(shell).filter(|first| is_shell(first))?;
     let (options, words) = behind.split_at(behind.iter().take_while(|it| it.starts_with(['-', '+'])).count());
     let word = words.first().filter(|word| Grammar::is_program(word) && !has_blanks(word))?;
     let reads_text = options.iter().any(|option| !option.starts_with("--") && option.contains('c'));

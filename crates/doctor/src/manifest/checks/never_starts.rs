@@ -140,22 +140,24 @@ fn program(container: &Container) -> Option<Check> {
     let name = text(&container.value, "/image")?;
     let image = Image::of(name);
     let has = |words: &[&str]| container.texts().any(|text| words.iter().any(|it| text.contains(it)));
-    let mut mounts = list(&container.value, "/volumeMounts").iter();
-    let is_brought = mounts.any(|mount| mount.get("mountPath").is_none_or(|path| path != "/dev/shm"))
-        || has(&BRING)
-        || container.own.iter().any(|name| name == "PATH")
-        || !container.unread.is_empty();
+    let mounts: Vec<&str> = list(&container.value, "/volumeMounts")
+        .iter()
+        .filter_map(|it| it.get("mountPath")?.as_str())
+        .collect();
+    let is_brought =
+        has(&BRING) || container.own.iter().any(|name| name == "PATH") || !container.unread.is_empty();
     let first = container.commands.iter().find(|command| !Container::is_small(command))?;
     let program = first.words.first()?.literal().filter(|_| !is_brought)?;
-    if image.lacks(program) {
+    if image.lacks(program) && mounts.iter().all(|path| *path == "/dev/shm") {
         let evidence = format!("the image `{name}` has no `{program}`: the container cannot start");
         return Some(Check::fail(evidence, "an image with it"));
     }
     let starts = Grammar::is_program(program) || basename(program).starts_with("python");
     let file = first.words.iter().skip(1).filter_map(Text::literal).find(|word| is_python_file(word))?;
     let is_own = starts && image.is_bare() && file.starts_with('/');
-    let is_known = ["/opt/", "/usr/", "/workspace/"].iter().any(|it| file.starts_with(it));
-    let evidence = format!("the image `{name}` has no `{file}`, and nothing is mounted");
+    let mut others = ["/opt/", "/usr/", "/workspace/"].into_iter().chain(mounts);
+    let is_known = others.any(|path| file.starts_with(path));
+    let evidence = format!("the image `{name}` has no `{file}`, and nothing is mounted there");
     (is_own && !is_known && !has(&WRITE)).then(|| Check::warn(evidence, "an image with it, or a volume"))
 }
 

@@ -41,7 +41,9 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
     }
     let starts = |command: &&Command| {
         let words = command.written();
-        starts_ray(&words) && !words.iter().any(|word| word.starts_with("--block") || word.starts_with('$'))
+        let own = words.iter().skip_while(|word| *word != "start");
+        starts_ray(&words)
+            && !own.into_iter().any(|word| word.starts_with("--block") || word.starts_with('$'))
     };
     if let Some(next) = behind_block(if pods.are_tasks() { &container.script } else { &container.commands }) {
         let evidence =

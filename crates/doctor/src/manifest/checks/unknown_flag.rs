@@ -16,6 +16,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let called = call.launch.called.as_ref().filter(|called| called.grammar.refuses)?;
     let check = with_one_dash(called).or_else(|| unknown(called));
     let check = check.or_else(|| behind(called)).or_else(|| backend(&call.launch.backend));
+    let check = check.or_else(|| number(call.launch));
     Some(check?.at(call.at("command")))
 }
 
@@ -73,6 +74,33 @@ fn behind(torchrun: &Called) -> Option<Check> {
 
 fn name_of(word: &str) -> &str {
     word.split('=').next().unwrap_or_default()
+}
+
+/// A number of nodes or processes that is none: torchrun's `parse_min_max_nnodes`, `determine_local_world_size`.
+fn number(launch: &Launch) -> Option<Check> {
+    let is_open =
+        |text: &str| text.is_empty() || text.contains(|c: char| !c.is_ascii_alphanumeric() && c != ':');
+    let written = |told: &Option<Told>| {
+        let told =
+            told.as_ref().filter(|told| told.by.starts_with("--") && launch.tool() == Tool::Torchrun)?;
+        // A word in capitals is to be filled in.
+        let text =
+            told.text.literal().filter(|it| !is_open(it) && !it.contains(|c: char| c.is_ascii_uppercase()));
+        Some((told.by.clone(), text?.to_owned()))
+    };
+    let is_wrong = |text: &str| {
+        let range: Option<Vec<u32>> = text.split(':').map(|part| part.parse().ok()).collect();
+        range.is_none_or(|range| range.len() > 2 || range[0] == 0 || range.last() < range.first())
+    };
+    // Plugins have devices of other names.
+    let is_no_device = |text: &str| {
+        matches!(text, "gpus" | "cpus" | "cuda" | "all" | "max")
+            || text.starts_with(|c: char| c.is_ascii_digit()) && text.parse::<u32>().is_err()
+    };
+    let nodes = written(&launch.nodes).filter(|(_, text)| is_wrong(text));
+    let (flag, text) = nodes.or_else(|| written(&launch.processes).filter(|(_, text)| is_no_device(text)))?;
+    let evidence = format!("torchrun cannot read {flag}={text}: it refuses to start");
+    Some(Check::fail(evidence, "a number; MIN:MAX of nodes, `gpu` or `auto` of processes"))
 }
 
 /// What is a backend of the process group, and none of the rendezvous. Plugins may have other names.
