@@ -69,8 +69,8 @@ fn whole(text: &str) -> &str {
     text.trim_end().trim_end_matches('\\')
 }
 
-/// A script whose commands go on where a blank or a remark stands behind a backslash, or remarks and empty lines
-/// below it, before a flag.
+/// A script whose commands go on where a blank or a remark stands behind a backslash, or remarks and empty
+/// lines below it, before a flag.
 fn joined(text: &str) -> String {
     let is_nothing = |line: &&str| line.trim().is_empty() || is_remark(line);
     let mut made = String::new();

@@ -8,7 +8,8 @@ pub(super) const RULE: Rule = Rule {
     sees: "FAIL: a PodGroup waits for more pods than it has, or than a StatefulSet makes at once",
     examples: ["gang.yaml", "good-gang.yaml"],
     find: Find::Files(|manifests| {
-        manifests.of_kind("PodGroup").filter_map(|group| find(manifests, group)).collect()
+        let of_groups = manifests.of_kind("PodGroup").filter_map(|group| find(manifests, group));
+        of_groups.chain(manifests.objects.iter().filter_map(|object| of_policy(manifests, object))).collect()
     }),
 };
 
@@ -20,6 +21,17 @@ const KEYS: [&str; 5] = [
     "scheduling.k8s.io/group-name",
     "scheduling.volcano.sh/group-name",
 ];
+
+/// The policy of a job of Kubeflow's, of which its operator makes a PodGroup.
+fn of_policy(manifests: &Manifests, object: &Object) -> Option<Check> {
+    const FIELD: &str = "spec.runPolicy.schedulingPolicy.minAvailable";
+    let least = object.value.pointer(&format!("/{}", FIELD.replace('.', "/")))?.as_u64()?;
+    let count = manifests.of_object(object.number).find_map(|pods| pods.nodes)?;
+    let evidence =
+        format!("minAvailable: {least}, but the job has {count} pods: a scheduler of gangs admits none");
+    let check = Check::warn(evidence, format!("minAvailable: {count}"));
+    (least > count).then(|| check.at(object.place(FIELD)))
+}
 
 fn find(manifests: &Manifests, group: &Object) -> Option<Check> {
     let least = group.value.pointer("/spec/minMember")?.as_u64()?;

@@ -22,11 +22,12 @@ pub(super) const RULE: Rule = Rule {
                     (image(pods, own).or_else(|| program(own)), "image"),
                     (memory(own), "resources"),
                     (key, "env"),
-                    (mounted(manifests, pods, own), "command"),
+                    (mounted(manifests, pods, own).or_else(|| missing(manifests, pods, own)), "command"),
                 ];
                 found.into_iter().filter_map(|(check, field)| Some(check?.at(pods.at(&own.at(field)))))
             });
-            let of_pods = [claim(manifests, pods), name(manifests, pods), item(pods)].into_iter().flatten();
+            let of_pods =
+                [claim(manifests, pods), name(manifests, pods), item(manifests, pods)].into_iter().flatten();
             of_containers.chain(of_pods.map(|check| check.at(pods.at("volumes")))).collect::<Vec<_>>()
         });
         let of_tasks = manifests.containers().filter_map(|(pods, own)| {
@@ -179,9 +180,7 @@ fn mounted(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<
         let path = text(mount, "/mountPath").filter(|_| mount.get("subPath").is_none())?;
         let is_mounted = |volume: &&Value| volume.get("name") == mount.get("name");
         let volume = list(&pods.spec, "/volumes").iter().find(is_mounted)?;
-        let name = text(volume, "/configMap/name")?;
-        let is_named = |it: &&Object| it.name == name && it.shares_namespace(pods.namespace.as_deref());
-        Some((path, manifests.of_kind("ConfigMap").find(is_named)?))
+        Some((path, config_map(manifests, pods, text(volume, "/configMap/name")?)?))
     });
     let (name, path) = mounts.find_map(|(path, map)| {
         let has = |name: &String| map.value["data"].get(name).is_some();
@@ -207,10 +206,8 @@ fn key(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Chec
         let from =
             entry.pointer("/valueFrom/configMapKeyRef").filter(|from| from.get("optional").is_none())?;
         let (map, key) = (text(from, "/name")?, text(from, "/key")?);
-        let is_it = |it: &&Object| it.name == map && it.shares_namespace(pods.namespace.as_deref());
-        let map = manifests.of_kind("ConfigMap").find(is_it)?;
-        let has = |data: &str| map.value.pointer(data).is_some_and(|data| data.get(key).is_some());
-        (!has("/data") && !has("/binaryData")).then(|| (map.name.clone(), key.to_owned()))
+        let map = config_map(manifests, pods, map)?;
+        (!has_key(map, key)).then(|| (map.name.clone(), key.to_owned()))
     };
     let (map, key) = list(&container.value, "/env").iter().find_map(missing)?;
     let evidence =
@@ -232,8 +229,55 @@ fn name(manifests: &Manifests, pods: &Pods) -> Option<Check> {
     Some(Check::fail(evidence, "the name itself"))
 }
 
+/// The ConfigMap of a name, if it is in these files, once and whole.
+fn config_map<'m>(manifests: &'m Manifests, pods: &Pods, name: &str) -> Option<&'m Object> {
+    let is_it = |it: &&Object| it.name == name && it.shares_namespace(pods.namespace.as_deref());
+    let mut all = manifests.of_kind("ConfigMap").filter(is_it);
+    all.next().filter(|map| all.next().is_none() && !map.is_patch && !map.has_blanks)
+}
+
+fn has_key(map: &Object, key: &str) -> bool {
+    ["data", "binaryData"].iter().any(|data| map.value.get(data).is_some_and(|data| data.get(key).is_some()))
+}
+
+/// A script in the folder of a ConfigMap that has none of that name. Nothing can write there.
+fn missing(manifests: &Manifests, pods: &Pods, container: &Container) -> Option<Check> {
+    let is_end = |c: char| c.is_whitespace() || matches!(c, ';' | '&' | '|' | ')' | '"' | '\'' | '`');
+    let is_mount = |word: &&str| {
+        list(&container.value, "/volumeMounts").iter().any(|it| text(it, "/mountPath") == Some(*word))
+    };
+    let words = || container.texts().flat_map(|text| text.split(is_end)).filter(|word| !is_mount(word));
+    let mut mounts = list(&container.value, "/volumeMounts").iter().filter(|it| it.get("subPath").is_none());
+    let (path, map) = mounts.find_map(|mount| {
+        let at = text(mount, "/mountPath")?;
+        let is_mounted = |volume: &&Value| volume.get("name") == mount.get("name");
+        let volume = list(&pods.spec, "/volumes").iter().find(is_mounted)?;
+        let is_whole = list(volume, "/configMap/items").is_empty();
+        let map = config_map(manifests, pods, text(volume, "/configMap/name")?).filter(|_| is_whole)?;
+        let name = |word: &str| {
+            let name = word.strip_prefix(at.trim_end_matches('/'))?.strip_prefix('/')?;
+            let is_script = rallypoint_shell::is_script(name) || is_python_file(name);
+            (is_script && !name.contains(['/', '$', '*'])).then(|| name.to_owned())
+        };
+        let path = words().find(|word| name(word).is_some_and(|name| !has_key(map, &name)))?;
+        Some((path.to_owned(), map))
+    })?;
+    let evidence = format!("nothing is at `{path}`: the ConfigMap `{}` has no such key", map.name);
+    Some(Check::fail(evidence, "the name as it stands in its data"))
+}
+
 /// A key that no ConfigMap and no Secret can have.
-fn item(pods: &Pods) -> Option<Check> {
+fn item(manifests: &Manifests, pods: &Pods) -> Option<Check> {
+    let lacks = |volume: &Value| {
+        let needed = volume.get("configMap").filter(|it| it.get("optional").is_none())?;
+        let map = config_map(manifests, pods, text(volume, "/configMap/name")?)?;
+        let mut keys = list(needed, "/items").iter().filter_map(|item| text(item, "/key"));
+        Some((map.name.clone(), keys.find(|key| !has_key(map, key))?.to_owned()))
+    };
+    if let Some((map, key)) = list(&pods.spec, "/volumes").iter().find_map(lacks) {
+        let evidence = format!("the ConfigMap `{map}` has no `{key}`: the pods wait for it for ever");
+        return Some(Check::fail(evidence, format!("{key} in its data, or a key that it has")));
+    }
     let of_volume = |volume: &Value| {
         let maps = ["/configMap", "/secret"].iter().filter_map(|at| volume.pointer(at));
         let needed = maps.filter(|map| map.get("optional") != Some(&Value::Bool(true)));

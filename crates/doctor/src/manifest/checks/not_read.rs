@@ -109,7 +109,8 @@ fn of_pods(pods: &Pods) -> Vec<Check> {
         // `broken-line` says it.
         let is_broken = |text: &str| rallypoint_shell::mistake(text).is_some();
         let is_script = container.value.get("script").is_some();
-        let unread = !container.unread.is_empty() && !(is_script && container.texts().any(is_broken));
+        let is_told = is_script && container.texts().any(is_broken);
+        let unread = !container.unread.is_empty() && !is_told;
         // A batch script that is no shell may be anything.
         let is_no_shell =
             pods.step.usual.is_some() && container.unread.iter().any(|it| it.contains("no shell"));

@@ -76,7 +76,8 @@ fn name_of(word: &str) -> &str {
     word.split('=').next().unwrap_or_default()
 }
 
-/// A number of nodes or processes that is none: torchrun's `parse_min_max_nnodes`, `determine_local_world_size`.
+/// A number of nodes or processes that is none: torchrun's `parse_min_max_nnodes` and
+/// `determine_local_world_size`.
 fn number(launch: &Launch) -> Option<Check> {
     let is_open =
         |text: &str| text.is_empty() || text.contains(|c: char| !c.is_ascii_alphanumeric() && c != ':');
