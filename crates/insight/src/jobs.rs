@@ -57,20 +57,15 @@ impl Jobs {
         self.looked = now;
     }
 
-    /// Lets more be known of a run, as far as there is room. Returns what `fold` does.
-    pub(crate) fn grow(
-        &mut self,
-        key: &RunKey,
-        fold: impl FnOnce(&mut TrackedRun, &mut Room) -> bool,
-    ) -> bool {
-        let Some(run) = self.runs.get_mut(key) else { return false };
+    /// Lets more be known of a run, as far as there is room.
+    pub(crate) fn grow(&mut self, key: &RunKey, fold: impl FnOnce(&mut TrackedRun, &mut Room)) {
+        let Some(run) = self.runs.get_mut(key) else { return };
         let before = run.memory();
         let mut room = Room { bytes: self.most_memory.saturating_sub(self.memory), was_short: false };
-        let folded = fold(run, &mut room);
+        fold(run, &mut room);
         self.memory = self.memory.saturating_sub(before).saturating_add(run.memory());
         self.was_short |= room.was_short;
         self.wants_room |= room.was_short;
-        folded
     }
 
     pub(crate) fn store(&mut self, port: u16) -> &mut StoreWatch {

@@ -45,6 +45,9 @@ impl Insight {
             let plan = self.jobs.plan(&key);
             let Some(run) = self.jobs.runs.get_mut(&key) else { continue };
             run.pass_time(&plan, self.told.explain_after, now);
+            if std::mem::take(&mut run.has_begun_anew) {
+                self.told.forget(&key);
+            }
             let (moments, findings) =
                 (std::mem::take(&mut run.new_moments), std::mem::take(&mut run.findings));
             let name = self.jobs.name(&key);

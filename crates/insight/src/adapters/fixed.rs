@@ -14,7 +14,7 @@ use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 const COUNTED_WITHIN: Duration = Duration::from_secs(3);
 
 impl TrackedRun {
-    /// Static: node `rank` wrote its role. Returns whether another job begins with it.
+    /// Static: node `rank` wrote its role. Another job may begin with it.
     pub(crate) fn static_role(
         &mut self,
         rank: u32,
@@ -22,7 +22,7 @@ impl TrackedRun {
         now: Timestamp,
         plan: &Plan,
         room: &mut Room,
-    ) -> bool {
+    ) {
         let is_over = self.round.over_at.is_some() || self.round.exit_done.is_some_and(|at| at < now);
         let id = NodeId::Rank(rank);
         let node = TrackedNode {
@@ -33,8 +33,7 @@ impl TrackedRun {
             ..TrackedNode::new(id.clone(), self.name_for(&id, plan), Membership::Participant, now)
         };
         if self.kind == RunKind::C10d && !is_over {
-            self.comes_beside(TrackedNode { membership: Membership::Stranger, ..node });
-            return is_over;
+            return self.comes_beside(TrackedNode { membership: Membership::Stranger, ..node });
         }
         if is_over {
             self.follow_static(now);
@@ -43,11 +42,10 @@ impl TrackedRun {
         let is_beyond = self.round.role_nodes.is_some_and(|nodes| rank >= nodes);
         let is_again = !is_beyond && self.round.roles.contains(&rank) && self.round.completed.is_some();
         if is_again && self.is_copy(&node) {
-            self.comes_beside(TrackedNode { membership: Membership::Rival, ..node });
-            return is_over;
+            return self.comes_beside(TrackedNode { membership: Membership::Rival, ..node });
         }
         if is_again && self.restarts_workers(rank, conn, now) {
-            return is_over;
+            return;
         }
         if is_again {
             let round = self.round.number.saturating_add(1);
@@ -60,17 +58,17 @@ impl TrackedRun {
         }
         self.round.started.get_or_insert(now);
         if self.round.roles.len() >= MOST_NODES {
-            return is_over;
+            return;
         }
         let is_new = self.round.roles.insert(rank);
         let is_known = |node: &TrackedNode| node.rank == Some(rank) && node.conn == Some(conn);
         if !is_again && self.participants().any(is_known) {
-            return is_over;
+            return;
         }
         self.set_aside(rank, conn);
         if !self.takes_node(room) {
             self.round.let_go = self.round.let_go.saturating_add(u32::from(is_new));
-            return is_over;
+            return;
         }
         self.life.nodes.push(node);
         self.life.nodes.sort_by_key(|node| node.rank);
@@ -81,7 +79,6 @@ impl TrackedRun {
         if is_beyond {
             self.set_beyond(now);
         }
-        is_over
     }
 
     /// Whether this is another process than the node with its rank, which has met and is there.

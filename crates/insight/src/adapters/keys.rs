@@ -37,8 +37,8 @@ impl TrackedRun {
         self.round.over_at.get_or_insert(at);
     }
 
-    /// The store has forgotten a run that was over. Returns whether it begins anew with that.
-    pub(crate) fn started_again(&mut self, at: Timestamp) -> bool {
+    /// The store has forgotten a run that was over: it begins anew, if it has not yet.
+    pub(crate) fn started_again(&mut self, at: Timestamp) {
         let round = &self.round;
         let has_begun = round.over_at.is_none() && round.exit_done.is_none() && round.closed.is_none();
         if !has_begun {
@@ -46,10 +46,9 @@ impl TrackedRun {
             self.has_state = false;
         }
         self.found(starts::again(at));
-        !has_begun
     }
 
-    /// Its rendezvous state was written. If the run was over, it starts again; returns whether it does.
+    /// Its rendezvous state was written. If the run was over, it starts again.
     pub(crate) fn state_written(
         &mut self,
         value: &[u8],
@@ -57,10 +56,9 @@ impl TrackedRun {
         wrote: &Evidence,
         plan: &Plan,
         room: &mut Room,
-    ) -> bool {
+    ) {
         self.agents.insert(conn);
-        let begins_anew = !self.has_state && self.round.over_at.is_some();
-        if begins_anew {
+        if !self.has_state && self.round.over_at.is_some() {
             self.restart(0);
         }
         let read = rendezvous_state::read(value);
@@ -78,7 +76,6 @@ impl TrackedRun {
         {
             node.peer = Some(peer);
         }
-        begins_anew
     }
 
     /// Whether nodes may have arrived at its exit barrier before the server was restarted.

@@ -227,9 +227,7 @@ impl Fold<'_> {
         let wrote = self.evidence(Seen::Wrote, conn, key);
         let plan = self.jobs.plan(run);
         if self.run_mut(run, RunKind::C10d).is_some() {
-            if self.jobs.grow(run, |run, room| run.state_written(value, conn, &wrote, &plan, room)) {
-                self.told.forget(run);
-            }
+            self.jobs.grow(run, |run, room| run.state_written(value, conn, &wrote, &plan, room));
             self.see_signs_of(run);
         }
         let twin = self.jobs.runs.get(run).and_then(|run| run.twin_of(conn));
@@ -248,24 +246,18 @@ impl Fold<'_> {
     ) {
         let (at, plan) = (self.at, self.jobs.plan(key));
         let told_by = self.client(conn).map(|client| (conn, client.peer, client.pid));
-        let again = self.jobs.grow(key, |run, room| {
-            match (part, told_by) {
-                // The agents of a native round name it.
-                _ if round.map_or(run.native.is_some(), |round| u64::from(round) != run.round.number) => {}
-                (RendezvousPart::RoleInfo(rank), Some(told_by)) if round.is_none() => {
-                    return run.static_role(rank, told_by, at, &plan, room);
-                }
-                (RendezvousPart::RoleInfo(rank), Some(told_by)) if run.native.is_some() => {
-                    run.native_agent_came(rank, told_by);
-                    run.part_written(part, conn, value, at);
-                }
-                _ => run.part_written(part, conn, value, at),
+        self.jobs.grow(key, |run, room| match (part, told_by) {
+            // The agents of a native round name it.
+            _ if round.map_or(run.native.is_some(), |round| u64::from(round) != run.round.number) => {}
+            (RendezvousPart::RoleInfo(rank), Some(told_by)) if round.is_none() => {
+                run.static_role(rank, told_by, at, &plan, room);
             }
-            false
+            (RendezvousPart::RoleInfo(rank), Some(told_by)) if run.native.is_some() => {
+                run.native_agent_came(rank, told_by);
+                run.part_written(part, conn, value, at);
+            }
+            _ => run.part_written(part, conn, value, at),
         });
-        if again {
-            self.told.forget(key);
-        }
     }
 
     fn wrote_address(&mut self, conn: ConnId, written: &[u8], address: &Address<'_>, value: &[u8]) {
@@ -310,9 +302,7 @@ impl Fold<'_> {
                     standing: Standing::Published,
                 };
                 let (rank, attempt) = (address.member, address.attempt());
-                if self.jobs.grow(&key, |run, room| run.publish(rank, attempt, info, room)) {
-                    self.told.forget(&key);
-                }
+                self.jobs.grow(&key, |run, room| run.publish(rank, attempt, info, room));
                 let world = self.jobs.runs.get(&key).map(|run| &run.world);
                 let first = world.and_then(|world| {
                     let (first, second) = world.claimed_twice.get(&rank).copied()?;
@@ -470,10 +460,8 @@ impl Fold<'_> {
 
     fn run_restarted(&mut self, run_id: &RunId) {
         let key = self.key_of(run_id.as_bytes());
-        if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.native.is_none())
-            && run.started_again(self.at)
-        {
-            self.told.forget(&key);
+        if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.native.is_none()) {
+            run.started_again(self.at);
         }
     }
 

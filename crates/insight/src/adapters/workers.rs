@@ -11,10 +11,9 @@ use rallypoint_protocol::ids::{ConnId, Timestamp};
 const NOTICED: Duration = Duration::from_secs(5);
 
 impl TrackedRun {
-    /// A worker comes. A run without agents that is over begins anew; returns whether it did.
-    pub(crate) fn worker_came(&mut self, conn: ConnId, process: Option<Process>, at: Timestamp) -> bool {
-        let begins_anew = self.round.over_at.is_some() && !self.has_agents();
-        if begins_anew {
+    /// A worker comes. A run without agents that is over begins anew.
+    pub(crate) fn worker_came(&mut self, conn: ConnId, process: Option<Process>, at: Timestamp) {
+        if self.round.over_at.is_some() && !self.has_agents() {
             self.restart(self.round.number.saturating_add(1));
         }
         self.world.enter(conn, process);
@@ -23,7 +22,6 @@ impl TrackedRun {
             self.round.started.get_or_insert(at);
         }
         self.touch();
-        begins_anew
     }
 
     /// An agent gave up on another node, or a worker on a rank.
@@ -62,26 +60,19 @@ impl TrackedRun {
         self.touch();
     }
 
-    /// A rank published its address. Returns whether a run that was over begins anew: who is left of it may
-    /// be the first of the next.
-    pub(crate) fn publish(
-        &mut self,
-        rank: u32,
-        attempt: Option<u32>,
-        info: RankInfo,
-        room: &mut Room,
-    ) -> bool {
+    /// A rank published its address. Who is left of a run that was over may be the first of the next.
+    pub(crate) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo, room: &mut Room) {
         if !self.takes_rank(rank, room) {
-            return false;
+            return;
         }
-        let is_again =
-            self.round.over_at.is_some() && self.worker_came(info.conn, info.process(), info.joined);
+        if self.round.over_at.is_some() {
+            self.worker_came(info.conn, info.process(), info.joined);
+        }
         let begins = self.world.publish(rank, attempt, info);
         if begins.is_some() && !self.has_agents() {
             self.round.started = begins;
         }
         self.check_ranks();
-        is_again
     }
 
     /// The address of a rank was dropped.

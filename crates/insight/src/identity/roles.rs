@@ -179,9 +179,7 @@ impl Fold<'_> {
         if run.native.as_ref().is_some_and(|native| native.store != Some(port)) {
             return None;
         }
-        if run.worker_came(conn, process, came) {
-            self.told.forget(&key);
-        }
+        run.worker_came(conn, process, came);
         let client = self.client(conn)?;
         client.role = Role::Worker;
         client.run = Some(key.clone());

@@ -54,6 +54,8 @@ pub(crate) struct TrackedRun {
     pub(crate) timeline: VecDeque<TimelineEntry>,
     pub(crate) new_moments: Vec<TimelineEntry>,
     pub(crate) findings: Vec<Finding>,
+    /// It has begun anew: what was said of it before is of another.
+    pub(crate) has_begun_anew: bool,
 }
 
 /// What others read.
@@ -612,6 +614,7 @@ impl TrackedRun {
         let is_over = before.exit_done.or(before.over_at).filter(|_| had_met || !self.has_agents());
         self.world.attempt_ended = is_over;
         self.life = LifeFacts::default();
+        self.has_begun_anew = true;
         self.touch();
     }
 
