@@ -11,6 +11,7 @@ use crate::facts::{
     TrackedRun, with_pid,
 };
 use crate::identity::processes::Graph;
+use crate::reason::Evidence;
 use crate::report::log::{Change, Told};
 use crate::totals::Totals;
 use rallypoint_api::{RunGone, RunKind};
@@ -121,10 +122,12 @@ impl Jobs {
         graph.map_or_else(|| "a process".into(), |graph| graph.who(conn))
     }
 
-    /// The name of a process that claims what another one claims, too. Both may be the node with that rank.
-    pub(crate) fn claimant(&self, port: u16, conn: ConnId, claim: &Claim) -> String {
+    /// The name of a process that claims what another one claims, too, and `wrote` that. Both may be the node
+    /// with that rank.
+    pub(crate) fn claimant(&self, port: u16, conn: ConnId, claim: &Claim, wrote: &Evidence) -> String {
         let client = self.stores.get(&port).and_then(|store| store.clients.get(&conn));
         match (claim, client) {
+            (_, None) => wrote.who.clone(),
             (Claim::NodeRank(_) | Claim::NodeId(_), Some(client)) => client.label(),
             _ => with_pid(self.who(port, conn), client.and_then(|client| client.pid)),
         }

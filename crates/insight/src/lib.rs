@@ -314,13 +314,14 @@ impl Insight {
         /// lasts; where nobody tells them, this often.
         const LOOK_EVERY: Duration = Duration::from_millis(1500);
         let Self { jobs, told, .. } = self;
+        let before = jobs.looked;
         jobs.look(now);
         roles::decide_roles(jobs, told, now);
         roles::match_agents(jobs);
         gate::show(jobs, told, now);
         self.pasts.recall(&mut jobs.runs, told.epoch, now);
         self.pass_time(now);
-        self.tell_of_stores(now);
+        self.tell_of_stores(before, now);
         if self.looked.is_none_or(|looked| now.since(looked) >= LOOK_EVERY) {
             self.looked = Some(now);
             self.look(now);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::Insight;
-use crate::facts::{Client, RunKey, TrackedRun};
+use crate::facts::{RunKey, TrackedRun};
 use crate::jobs::Jobs;
 use crate::reason::{Code, Finding, Reason};
 use crate::report::log::{Change, Entry, Subject, Topic, Utterance};
@@ -21,11 +21,6 @@ const OVER_SHOWN: Duration = Duration::from_hours(1);
 fn lasts(jobs: &Jobs, topic: &Topic, entry: &Entry) -> Option<bool> {
     use Code::{JoinRefused, Lost, RoundComplete, RunClosed, RunStarted, TorchVersionsDiffer};
     let Finding { reason, evidence, since, .. } = &entry.finding;
-    if !reason.claims.is_empty() {
-        let clients = &jobs.stores.get(&topic.store?)?.clients;
-        let of_one = |of: &Vec<_>| of.iter().filter(|conn| clients.contains_key(conn)).count();
-        return reason.claims.iter().any(|of| of_one(of) > 1).then_some(true);
-    }
     let Some(run) = topic.run.as_ref().and_then(|key| jobs.runs.get(key)) else { return Some(false) };
     let is_past = match reason.code {
         JoinRefused | RunClosed | RunStarted | TorchVersionsDiffer => false,
@@ -93,6 +88,12 @@ impl Insight {
         self.say(utterance, now);
     }
 
+    fn hold(&mut self, held: Held, now: Timestamp) {
+        let subject = self.subject_of(&held);
+        let utterance = self.told.hold(held, subject, now);
+        self.say(utterance, now);
+    }
+
     fn say(&mut self, utterances: impl IntoIterator<Item = Utterance>, now: Timestamp) {
         for (run, change) in utterances {
             if let Some(run) = run.and_then(|key| self.jobs.runs.get_mut(&key)) {
@@ -105,9 +106,9 @@ impl Insight {
         }
     }
 
-    /// Reports what happened in stores, once more of its kind may have come: that clients gave up, that one
-    /// place is claimed twice, that processes ended which had only counted themselves.
-    pub(crate) fn tell_of_stores(&mut self, now: Timestamp) {
+    /// Reports what happened in stores since `before`, once more of its kind may have come: that clients gave
+    /// up, that one place is claimed twice, that processes ended which had only counted themselves.
+    pub(crate) fn tell_of_stores(&mut self, before: Timestamp, now: Timestamp) {
         for port in self.jobs.stores.keys().copied().collect::<Vec<_>>() {
             for ((run, key), given_up) in self.jobs.store(port).take_given_up(now) {
                 let met = run.as_ref().and_then(|run| self.jobs.runs.get(run)?.world.last_met);
@@ -117,29 +118,15 @@ impl Insight {
                     self.fact(Held { store: Some(port), run, finding }, now);
                 }
             }
-            self.tell_second_job(port, now);
-            let clashes = self.jobs.store(port).take_clashes(now);
-            for held in contradictions::clashes(&self.jobs, port, clashes) {
-                self.fact(held, now);
+            self.jobs.store(port).settle_claims(before);
+            for held in contradictions::claimed_twice(&self.jobs, port, now) {
+                self.hold(held, now);
             }
             if let Some((since, passed)) = self.jobs.store(port).take_passed(now) {
                 let finding = losses::passed(port, &passed, since);
                 self.fact(Held { store: Some(port), run: None, finding }, now);
             }
         }
-    }
-
-    /// Reports a run each of whose ranks a live process has already. Of agents there is one run: these may be
-    /// of its last round.
-    fn tell_second_job(&mut self, port: u16, now: Timestamp) {
-        let key = RunKey::Store { port, id: None };
-        let run = self.jobs.runs.get_mut(&key).filter(|run| !run.has_agents());
-        let Some(claimed) = run.and_then(|run| run.world.take_second_job()) else { return };
-        let store = self.jobs.store(port);
-        store.clashes.retain(|clash| clash.run.as_ref() != Some(&key));
-        let who = |conn| store.clients.get(&conn).map_or_else(|| "a process".into(), Client::label);
-        let Some(finding) = contradictions::second_job(&claimed, who, now) else { return };
-        self.fact(Held { store: Some(port), run: Some(key), finding }, now);
     }
 
     /// Looks at everything that holds at the moment.
@@ -149,14 +136,15 @@ impl Insight {
             self.jobs.store(port).idle = idle;
         }
         for held in held {
-            let subject = self.subject_of(&held);
-            self.told.hold(held, subject, now);
+            self.hold(held, now);
         }
         self.jobs.foreign.pass_time(now);
         for (key, finding) in self.pasts.not_back(now) {
             let name = self.jobs.name(&key);
             let subject = Subject { run_id: Some(name.clone()), text: Some(name) };
-            self.told.hold(Held { store: key.port(), run: None, finding }, subject, now);
+            let held = Held { store: key.port(), run: None, finding };
+            let utterance = self.told.hold(held, subject, now);
+            self.say(utterance, now);
         }
         let Self { jobs, told, .. } = self;
         let utterances = told.settle(now, &|topic, entry| lasts(jobs, topic, entry));

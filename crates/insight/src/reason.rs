@@ -29,7 +29,6 @@ pub(crate) use self::words::{
 use crate::epoch::Epoch;
 use crate::totals::Tally;
 use rallypoint_api::{Certainty, ExpectedFrom, Severity};
-use rallypoint_protocol::ids::ConnId;
 
 /// What is said of what was found.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,11 +39,10 @@ pub(crate) struct Reason {
     /// What to do about it. Empty if there is nothing to do.
     pub(crate) look_at: &'static str,
     pub(crate) text: String,
-    /// Who claims each of the places that are claimed twice: it holds while two are there.
-    pub(crate) claims: Vec<Vec<ConnId>>,
     /// It belongs to a run's ordinary course, and is the end of a sentence that begins with the run.
     is_predicate: bool,
-    /// How many have ended, where that is a part of what is said: when more do, it is said again.
+    /// How many have ended, or claim what others do, where that is a part of what is said: when more do, it
+    /// is said again.
     pub(crate) ended: usize,
     /// A healthy run is told without it.
     pub(crate) is_detail: bool,
@@ -84,7 +82,6 @@ impl Code {
             hold,
             look_at,
             text: text.into(),
-            claims: Vec::new(),
             is_predicate: false,
             ended: 0,
             is_detail: false,

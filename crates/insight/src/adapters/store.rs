@@ -1,13 +1,13 @@
 //! Folding one observation into what is known.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::facts::{
-    Claim, Clash, Client, GivenUp, Published, RankInfo, RunKey, Standing, TrackedRun, Waiting,
+    Claim, Claimed, Client, GivenUp, Published, RankInfo, RunKey, SETTLE, Standing, TrackedRun, Waiting,
 };
 use crate::identity::processes::Graph;
 use crate::jobs::{Fold, Jobs};
@@ -207,7 +207,7 @@ impl Fold<'_> {
         }
         if let Some(first) = first {
             let claim = Claim::Member(format!("rank {rank} of the group below `{}`", ShownKey(prefix)));
-            self.clash(run, claim, [first, conn], key);
+            self.clash(run, claim, [first, conn], key, true);
         }
     }
 
@@ -232,7 +232,7 @@ impl Fold<'_> {
         }
         let twin = self.jobs.runs.get(run).and_then(|run| run.twin_of(conn));
         if let Some((twin, node)) = twin {
-            self.clash(Some(run.clone()), Claim::NodeId(node), [twin, conn], key);
+            self.clash(Some(run.clone()), Claim::NodeId(node), [twin, conn], key, true);
         }
     }
 
@@ -305,13 +305,13 @@ impl Fold<'_> {
                 self.jobs.grow(&key, |run, room| run.publish(rank, attempt, info, room));
                 let world = self.jobs.runs.get(&key).map(|run| &run.world);
                 let first = world.and_then(|world| {
-                    let (first, second) = world.claimed_twice.get(&rank).copied()?;
+                    let (first, second) = world.claimed_twice(rank)?;
                     // What the first wrote may have been dropped since, so that the store sees no clash.
-                    let gathers = world.of(Some(rank), first).met.is_none() && world.last_met.is_none();
-                    (gathers && second == conn).then_some(first)
+                    let gathers = world.of(Some(rank), first.conn).met.is_none() && world.last_met.is_none();
+                    (second.conn == conn).then_some((first.conn, gathers))
                 });
-                if let Some(first) = first {
-                    self.clash(Some(key), Claim::Rank(rank), [first, conn], written);
+                if let Some((first, gathers)) = first {
+                    self.clash(Some(key), Claim::Rank(rank), [first, conn], written, gathers);
                 }
                 if let Some(client) = self.client(conn) {
                     (client.rank, client.published) = (Some(address.member), None);
@@ -408,7 +408,8 @@ impl Fold<'_> {
         let its = watch.publishers.values_mut().filter(|it| it.conn == conn);
         its.for_each(|it| it.gone = Some(self.at));
         // Where another had just written its key, it was about to go.
-        watch.clashes.retain(|clash| clash.conns[0] != conn || self.at.since(clash.at) > AT_ONCE);
+        let is_first = |by: &BTreeMap<ConnId, _>| by.keys().next() == Some(&conn);
+        watch.claims.retain(|_, it| !is_first(&it.by) || self.at.since(it.since) > AT_ONCE);
         watch.answered.remove(&conn);
         watch.asked.retain(|wait| wait.view.conn != conn);
         let Some(client) = watch.clients.remove(&conn) else { return };
@@ -502,18 +503,23 @@ impl Fold<'_> {
             },
             _ => return,
         };
-        self.clash(Some(run), claim, [first, second], key);
+        self.clash(Some(run), claim, [first, second], key, true);
     }
 
-    fn clash(&mut self, run: Option<RunKey>, claim: Claim, conns: [ConnId; 2], key: &[u8]) {
+    /// Both have claimed this, and one misses what it wrote, if `disturbs`.
+    fn clash(&mut self, run: Option<RunKey>, claim: Claim, conns: [ConnId; 2], key: &[u8], disturbs: bool) {
         const MOST: usize = 256;
         let wrote = conns.map(|conn| {
-            let who = self.jobs.claimant(self.port, conn, &claim);
-            Evidence { who, ..self.evidence(Seen::Wrote, conn, key) }
+            let wrote = self.evidence(Seen::Wrote, conn, key);
+            let who = self.jobs.claimant(self.port, conn, &claim, &wrote);
+            (conn, Evidence { who, ..wrote })
         });
-        let clashes = &mut self.jobs.store(self.port).clashes;
-        if clashes.len() < MOST {
-            clashes.push(Clash { at: self.at, run, claim, conns, wrote });
+        let (since, claims) = (self.at, &mut self.jobs.store(self.port).claims);
+        if claims.len() < MOST {
+            let new = || Claimed { since, due: None, by: BTreeMap::new() };
+            let claimed = claims.entry((run, claim)).or_insert_with(new);
+            claimed.due = claimed.due.or(disturbs.then_some(since + SETTLE));
+            claimed.by.extend(wrote);
         }
     }
 }

@@ -216,14 +216,15 @@ impl Display for Claim {
     }
 }
 
-/// A clash of two live writers.
+/// Several processes have claimed one place.
 #[derive(Debug)]
-pub(crate) struct Clash {
-    pub(crate) at: Timestamp,
-    pub(crate) run: Option<RunKey>,
-    pub(crate) claim: Claim,
-    pub(crate) conns: [ConnId; 2],
-    pub(crate) wrote: [Evidence; 2],
+pub(crate) struct Claimed {
+    pub(crate) since: Timestamp,
+    /// When all that claim more with these should be known. `None`: what the one wrote was gone before the
+    /// other wrote, and nobody misses it.
+    pub(crate) due: Option<Timestamp>,
+    /// Who is there, or was until it was due.
+    pub(crate) by: BTreeMap<ConnId, Evidence>,
 }
 
 /// A client that speaks another protocol than the port that it came to.
@@ -285,7 +286,7 @@ pub(crate) struct StoreWatch {
     /// When those, and agents of which no heartbeat comes, asked for something last.
     pub(crate) heard: HashMap<ConnId, Timestamp>,
     pub(crate) given_up: BTreeMap<Awaited, GivenUp>,
-    pub(crate) clashes: Vec<Clash>,
+    pub(crate) claims: BTreeMap<(Option<RunKey>, Claim), Claimed>,
     /// The last of them.
     pub(crate) passed: VecDeque<Passed>,
     /// When an operator emptied it last.
@@ -396,10 +397,16 @@ impl StoreWatch {
         (for_seconds.0 >= Self::QUIET).then_some((for_seconds, wait))
     }
 
-    /// Clashes of writers, when all of them should be known.
-    pub(crate) fn take_clashes(&mut self, now: Timestamp) -> Vec<Clash> {
-        let is_due = self.clashes.first().is_some_and(|clash| now.since(clash.at) >= SETTLE);
-        if is_due { std::mem::take(&mut self.clashes) } else { Vec::new() }
+    /// Lets go of those who have ended; where only one is left, not until what was due `before` is told.
+    pub(crate) fn settle_claims(&mut self, before: Timestamp) {
+        let is_there = |conn: &ConnId| self.clients.contains_key(conn);
+        self.claims.retain(|_, Claimed { due, by, .. }| {
+            let is_past = due.is_none_or(|due| due <= before);
+            if is_past || by.keys().filter(|conn| is_there(conn)).count() > 1 {
+                by.retain(|conn, _| is_there(conn));
+            }
+            by.len() > 1
+        });
     }
 
     /// On which keys clients have given up, when it is known whether they try again.

@@ -101,7 +101,7 @@ impl Graph<'_> {
                 return node.name.clone();
             }
         }
-        let is_one_of_two = |rank: u32| run.is_some_and(|run| run.world.claimed_twice.contains_key(&rank));
+        let is_one_of_two = |rank: u32| run.is_some_and(|run| run.world.claimed_twice(rank).is_some());
         match client.rank_label() {
             Some(label) if client.rank.is_some_and(is_one_of_two) => with_pid(label, client.pid),
             Some(label) => label,

@@ -184,64 +184,61 @@ impl Told {
         Some(Entry { id, finding, subject, next, pause, more_ended, said, fresh, until, holds })
     }
 
-    /// Something that holds at the moment.
-    pub(crate) fn hold(&mut self, held: Held, subject: Subject, now: Timestamp) {
+    /// Something that holds at the moment: says it when it is due.
+    pub(crate) fn hold(&mut self, held: Held, subject: Subject, now: Timestamp) -> Option<Utterance> {
         let (topic, finding) = (Topic::of(&held), held.finding);
         let Finding { reason, since, .. } = &finding;
         if let Some(entry) = self.entries.get_mut(&topic).filter(|entry| entry.until.is_none()) {
             entry.fresh = true;
-            if entry.said && reason.severity > entry.finding.reason.severity {
+            let before = &entry.finding.reason;
+            let is_more = reason.ended > before.ended;
+            let presses = reason.severity > before.severity || is_more && reason.severity == Severity::Error;
+            if entry.said && presses {
                 entry.next = *since;
-            } else if entry.said
-                && reason.ended > entry.finding.reason.ended
-                && now + entry.more_ended < entry.next
-            {
+            } else if entry.said && is_more && now + entry.more_ended < entry.next {
                 entry.next = now + entry.more_ended;
                 entry.more_ended = entry.more_ended.saturating_mul(2);
             }
             let since = entry.finding.since;
             (entry.finding, entry.subject) = (Finding { since, ..finding }, subject);
-            return;
+        } else {
+            let next = *since + reason.hold.lasts(self.explain_after);
+            let entry = self.entry(&topic, subject, finding, next)?;
+            self.entries.insert(topic.clone(), entry);
         }
-        let next = *since + reason.hold.lasts(self.explain_after);
-        if let Some(entry) = self.entry(&topic, subject, finding, next) {
-            self.entries.insert(topic, entry);
+        let entry = self.entries.get_mut(&topic).filter(|entry| now >= entry.next)?;
+        let reason = &entry.finding.reason;
+        // What is only good to know does not press.
+        if reason.is_waiting() && reason.severity > Severity::Info {
+            entry.next = now + entry.pause;
+            entry.pause = entry.pause.saturating_mul(2).min(Self::LONGEST_PAUSE);
+        } else {
+            entry.next = now + Self::LONGEST_PAUSE;
         }
+        entry.said = true;
+        Some(utter(&topic, entry, true, self.epoch))
     }
 
-    /// Ends a look: says what is due, and drops what no longer holds.
+    /// Ends a look: drops what no longer holds.
     pub(crate) fn settle(&mut self, now: Timestamp, lasts: Lasts<'_>) -> Vec<Utterance> {
         let mut out = Vec::new();
         let epoch = self.epoch;
         self.entries.retain(|topic, entry| {
+            let is_fresh = std::mem::take(&mut entry.fresh);
             if let Some(until) = entry.until {
                 let lasts = lasts(topic, entry).filter(|_| now < until);
-                let may_hold = std::mem::take(&mut entry.fresh) || entry.holds;
-                let held = std::mem::replace(&mut entry.holds, may_hold && lasts == Some(true));
+                let holds = (is_fresh || entry.holds) && lasts == Some(true);
+                let held = std::mem::replace(&mut entry.holds, holds);
                 if lasts.is_none() || entry.holds != held {
                     out.push(utter(topic, entry, false, epoch));
                 }
                 return lasts.is_some();
             }
-            if !std::mem::take(&mut entry.fresh) {
-                if entry.said {
-                    (entry.until, entry.holds) = (Some(now), false);
-                    out.push(utter(topic, entry, false, epoch));
-                }
-                return false;
+            if !is_fresh && entry.said {
+                (entry.until, entry.holds) = (Some(now), false);
+                out.push(utter(topic, entry, false, epoch));
             }
-            if now >= entry.next {
-                entry.said = true;
-                // What is only good to know does not press.
-                if entry.finding.reason.is_waiting() && entry.finding.reason.severity > Severity::Info {
-                    entry.next = now + entry.pause;
-                    entry.pause = entry.pause.saturating_mul(2).min(Self::LONGEST_PAUSE);
-                } else {
-                    entry.next = now + Self::LONGEST_PAUSE;
-                }
-                out.push(utter(topic, entry, true, epoch));
-            }
-            true
+            is_fresh
         });
         out
     }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::facts::{Claim, Clash, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, World};
+use crate::facts::{
+    Claim, Claimed, Client, Meeting, Membership, RankInfo, RunKey, TrackedNode, TrackedRun, World,
+};
 use crate::jobs::Jobs;
 use crate::reason::{
     Code, Evidence, Finding, Hold, Names, ONE_JOB, Place, Reason, SAME_GROUPS, are, if_some,
@@ -70,87 +72,54 @@ pub(crate) fn claimed(what: &str, all: &Names, others: &Names) -> Reason {
         .held(all)
 }
 
-/// What live processes claim twice, as these clashes of writers in one store show.
-pub(crate) fn clashes(jobs: &Jobs, port: u16, mut clashes: Vec<Clash>) -> Vec<Held> {
-    clashes.retain(|clash| clash.conns.iter().all(|conn| !jobs.is_away(port, *conn)));
-    clashes.sort_by(|a, b| (&a.run, &a.claim).cmp(&(&b.run, &b.claim)));
-    let clients = jobs.stores.get(&port).map(|store| &store.clients);
-    let is_there = |conn: &ConnId| clients.is_some_and(|clients| clients.contains_key(conn));
-    let of_kind = clashes.chunk_by(|a, b| a.run == b.run && a.claim.is_like(&b.claim));
-    let found = of_kind.filter_map(|clashes| {
-        let of_one = clashes.chunk_by(|a, b| a.claim == b.claim);
-        let mut all = of_one.flat_map(|clashes| live(clashes, is_there)).peekable();
-        let first = *all.peek()?;
-        let mut who: BTreeMap<Claim, BTreeMap<ConnId, String>> = BTreeMap::new();
-        let clashes = all.flat_map(|Clash { claim, conns, wrote, .. }| {
-            let named = conns.iter().copied().zip(wrote).map(|(conn, wrote)| {
-                let who = if is_there(&conn) { jobs.claimant(port, conn, claim) } else { wrote.who.clone() };
-                (claim.clone(), conn, who)
-            });
-            named.collect::<Vec<_>>()
-        });
-        // Some were not seen: what the first wrote had been dropped before the second came.
-        for (claim, conn, name) in clashes.chain(claims(jobs, port, first)) {
-            who.entry(claim).or_default().entry(conn).or_insert(name);
-        }
-        let finding = duplicates(first, who, are_alone(jobs, first));
-        Some(Held { store: Some(port), run: first.run.clone(), finding })
+/// One place, since when it is claimed, and by which live processes.
+type Claims<'c> = (&'c Option<RunKey>, &'c Claim, &'c Claimed, BTreeMap<ConnId, String>);
+
+/// What several live processes claim, all of one kind together.
+pub(crate) fn claimed_twice(jobs: &Jobs, port: u16, now: Timestamp) -> Vec<Held> {
+    let second_job = second_job(jobs, port, now);
+    let is_told = |run: &Option<RunKey>| second_job.iter().any(|told| told.run == *run);
+    let all = jobs.stores.get(&port).into_iter().flat_map(|store| &store.claims);
+    let live = all.filter(|((run, _), _)| !is_told(run)).map(|((run, claim), claimed)| -> Claims<'_> {
+        let here = claimed.by.iter().filter(|(conn, _)| !jobs.is_away(port, **conn));
+        let named = here.map(|(&conn, wrote)| (conn, jobs.claimant(port, conn, claim, wrote)));
+        (run, claim, claimed, named.collect())
     });
-    found.collect()
-}
-
-/// Whether both processes are the only ranks of their groups: neither reads what the other writes over.
-fn are_alone(jobs: &Jobs, clash: &Clash) -> bool {
-    let run = clash.run.as_ref().and_then(|run| jobs.runs.get(run));
-    let (Claim::Rank(rank), Some(run)) = (&clash.claim, run) else { return false };
-    clash.conns.iter().all(|conn| run.world.of(Some(*rank), *conn).size == Some(1))
-}
-
-/// All of the kind of `one` that two live processes of a run claim, with their names.
-fn claims(jobs: &Jobs, port: u16, one: &Clash) -> Vec<(Claim, ConnId, String)> {
-    let Some(run) = one.run.as_ref().and_then(|run| jobs.runs.get(run)) else { return Vec::new() };
-    let of_rival = |rival: &TrackedNode| {
-        let rank = rival.rank?;
-        Some((Claim::NodeRank(rank), [rival.conn?, run.node_of_rank(rank)?.conn?]))
-    };
-    let twice = run.world.claimed_twice.iter();
-    let twice = twice.map(|(&rank, &(one, other))| (Claim::Rank(rank), [one, other]));
-    let all = run.those(Membership::Rival).filter_map(of_rival).chain(twice);
-    let named = all.filter(|(claim, _)| claim.is_like(&one.claim)).flat_map(|(claim, conns)| {
-        conns.map(|conn| (claim.clone(), conn, jobs.claimant(port, conn, &claim)))
+    let live: Vec<_> = live.filter(|(.., who)| who.len() > 1).collect();
+    let of_kind = live.chunk_by(|(run, claim, ..), (other, same, ..)| run == other && claim.is_like(same));
+    let told = of_kind.filter_map(|claims| {
+        let is_due = |(_, _, claimed, _): &Claims<'_>| claimed.due.is_some_and(|due| due <= now);
+        let (run, ..) = *claims.first().filter(|_| claims.iter().any(is_due))?;
+        Some(Held { store: Some(port), run: run.clone(), finding: duplicates(jobs, claims)? })
     });
-    named.collect()
+    let told: Vec<_> = told.collect();
+    told.into_iter().chain(second_job).collect()
 }
 
-/// The clashes between processes that are there, or else the first one: a process that ended meanwhile may
-/// never have been there together with one that came since.
-fn live(clashes: &[Clash], is_there: impl Fn(&ConnId) -> bool) -> impl Iterator<Item = &Clash> {
-    let is_live = move |clash: &&Clash| clash.conns.iter().all(&is_there);
-    let is_none_live = !clashes.iter().any(|it| is_live(&it));
-    clashes.iter().take(usize::from(is_none_live)).chain(clashes.iter().filter(is_live))
-}
-
-/// What live processes of a run claim, all of one kind together, with who claims it.
-fn duplicates(
-    first: &Clash,
-    mut known: BTreeMap<Claim, BTreeMap<ConnId, String>>,
-    are_alone: bool,
-) -> Finding {
-    let about = match &first.claim {
+/// What live processes of a run claim, with who claims it.
+fn duplicates(jobs: &Jobs, claims: &[Claims<'_>]) -> Option<Finding> {
+    let ((run, first, claimed, who), others) = claims.split_first()?;
+    let about = match first {
         Claim::NodeRank(rank) => format!("node {rank}"),
         Claim::Rank(_) => String::new(),
         Claim::Member(id) | Claim::NodeId(id) => id.clone(),
     };
-    let claims = known.values().map(|who| who.keys().copied().collect()).collect();
-    let all = Names::of(known.remove(&first.claim).unwrap_or_default().into_values());
-    let others = Names::of_some(known, |(claim, who)| format!("{claim} ({})", Names::of(who.into_values())));
-    let mut reason = claimed(&first.claim.to_string(), &all, &others);
-    reason.claims = claims;
+    // Neither reads what the other writes over.
+    let are_alone = match (first, run.as_ref().and_then(|run| jobs.runs.get(run))) {
+        (Claim::Rank(rank), Some(run)) => {
+            who.keys().all(|conn| run.world.of(Some(*rank), *conn).size == Some(1))
+        }
+        _ => false,
+    };
+    let names = |who: &BTreeMap<ConnId, String>| Names::of(who.values().cloned());
+    let others = Names::of_some(others, |(_, claim, _, who)| format!("{claim} ({})", names(who)));
+    let mut reason = self::claimed(&first.to_string(), &names(who), &others);
+    reason.ended = claims.iter().map(|(.., who)| who.len()).sum();
     // What a program makes without `init_process_group` has a URL for a name.
-    let is_of_group = matches!(&first.claim, Claim::Member(member) if !member.contains("://"));
+    let is_of_group = matches!(first, Claim::Member(member) if !member.contains("://"));
     let reason = match () {
         () if is_of_group => reason.look_at(SAME_GROUPS),
-        () if matches!(first.claim, Claim::NodeId(_)) => reason.hold(Hold::Again).look_at(
+        () if matches!(first, Claim::NodeId(_)) => reason.look_at(
             "torchrun makes that id of host name and process id, and takes both for one node: give each host \
              (container) a name of its own, or each agent its --local-addr, and restart them",
         ),
@@ -160,24 +129,25 @@ fn duplicates(
         ),
         () => reason,
     };
-    Finding::new(reason, about, first.at).seen(first.wrote.clone())
+    let since = claims.iter().map(|(_, _, claimed, _)| claimed.since).min()?;
+    Some(Finding::new(reason, about, since).seen(claimed.by.values().cloned()))
 }
 
-/// A live process has each of these ranks already: both, which are called `who`.
-pub(crate) fn second_job(
-    claimed: &BTreeMap<u32, (ConnId, ConnId)>,
-    who: impl Fn(ConnId) -> String,
-    now: Timestamp,
-) -> Option<Finding> {
-    let (rank, &(one, other)) = claimed.first_key_value()?;
-    let (ranks, both) = (claimed.len(), Names::of([one, other].map(who)));
-    let text = format!("each of {ranks} ranks is claimed by several live processes: rank {rank} by {both}");
-    let mut reason = Code::TwoJobs.says(text).held(&both).look_at(
+/// A live process has each of the ranks of a job already. Of agents there is one run: these may be of its
+/// last round.
+fn second_job(jobs: &Jobs, port: u16, now: Timestamp) -> Option<Held> {
+    let key = RunKey::Store { port, id: None };
+    let world = &jobs.runs.get(&key).filter(|run| !run.has_agents())?.world;
+    let (ranks, (one, other)) = world.second_job().zip(world.claimed_twice(0))?;
+    let clients = &jobs.stores.get(&port)?.clients;
+    let who = |info: &RankInfo| clients.get(&info.conn).map_or_else(|| info.label(0), Client::label);
+    let both = Names::of([one, other].map(who));
+    let text = format!("each of {ranks} ranks is claimed by several live processes: rank 0 by {both}");
+    let reason = Code::TwoJobs.says(text).held(&both).look_at(
         "if these are two jobs, give each its own store (--listen twice, or POST /api/v1/stores); if one \
          process started the other (data workers), only one may make the process group",
     );
-    reason.claims = claimed.values().map(|&(one, other)| vec![one, other]).collect();
-    Some(Finding::new(reason, "", now))
+    Some(Held { store: Some(port), run: Some(key), finding: Finding::new(reason, "", now) })
 }
 
 /// Nodes of one id that use different backends, or ranks without agents, and wait for each other.

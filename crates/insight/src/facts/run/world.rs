@@ -56,8 +56,6 @@ pub(crate) struct World {
     pub(crate) ended: Option<Timestamp>,
     /// The connections that closed in one moment, up to the last one.
     closings: Closings,
-    /// Ranks that two live processes have published: the first and the second.
-    pub(crate) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
     /// Ranks are there that are prepared for other world sizes, and that was told.
     pub(crate) differ: bool,
     /// Some of them came before the server was restarted. Others may have come and gone then: whether all had
@@ -132,11 +130,6 @@ impl World {
         }
         self.enter(info.conn, info.process());
         let at = self.place(rank, &info);
-        let others = self.meetings.iter().filter_map(|other| other.holder(rank));
-        let others = others.filter(|other| other.is_live() && !other.is_same_process(&info));
-        if let Some(first) = others.min_by_key(|other| other.joined) {
-            self.claimed_twice.insert(rank, (first.conn, info.conn));
-        }
         // Nobody finds what it has written over.
         let number = self.meetings[at].number;
         let others = self.meetings.iter_mut().filter(|other| other.number != number);
@@ -195,13 +188,12 @@ impl World {
         Self { attempt_ended: ended.or(self.attempt_ended), ..Self::default() }
     }
 
-    /// The next attempt begins. Who is connected stays, and what two jobs claim.
+    /// The next attempt begins. Who is connected stays.
     fn begin(&mut self, attempt: Option<u32>) {
         let told = self.told_size;
         *self = Self {
             attempt,
             connected: std::mem::take(&mut self.connected),
-            claimed_twice: std::mem::take(&mut self.claimed_twice),
             last_met: self.last_met,
             attempt_ended: self.attempt_ended,
             ..Self::default()
@@ -218,7 +210,7 @@ impl World {
 
     pub(crate) fn begin_anew(&mut self) {
         let unmet = self.meetings.iter_mut().flat_map(Meeting::take_unmet).collect();
-        (self.told_size, self.claimed_twice) = (None, BTreeMap::new());
+        self.told_size = None;
         self.begin(None);
         self.meetings = vec![Meeting::new(0, unmet)];
     }
@@ -244,15 +236,6 @@ impl World {
         let unmet = self.meetings.iter().filter(|meeting| meeting.met.is_none());
         let live = unmet.flat_map(Meeting::ranks).filter(|(_, info)| info.is_live());
         live.map(|(rank, info)| info.wrote(rank))
-    }
-
-    /// A second job: a live process already has each of its ranks. With the processes of both jobs for each.
-    /// Reported once.
-    pub(crate) fn take_second_job(&mut self) -> Option<BTreeMap<u32, (ConnId, ConnId)>> {
-        let (&rank, &(_, second)) = self.claimed_twice.first_key_value()?;
-        let ranks = self.of(Some(rank), second).size.filter(|&ranks| ranks > 1)?;
-        let is_each = (0..ranks).all(|rank| self.claimed_twice.contains_key(&rank));
-        is_each.then(|| std::mem::take(&mut self.claimed_twice))
     }
 
     /// The meetings of which all ranks have published their addresses since the last call.
@@ -301,8 +284,6 @@ impl World {
             (root.gone, root.is_cut_off) = (Some(at), is_cut_off);
         }
         if let Some(rank) = rank {
-            self.claimed_twice
-                .retain(|&other, &mut (first, second)| other != rank || (first != conn && second != conn));
             for meeting in &mut self.meetings {
                 let closed = meeting.leave(conn, rank, is_cut_off, at).filter(|_| !self.is_of_before);
                 // Another may take its place before it is told.
@@ -411,6 +392,21 @@ impl World {
         let is_its = |info: &RankInfo| info.conn == conn;
         let has_it = |meeting: &Meeting| rank.is_some_and(|rank| meeting.known_as(rank).any(is_its));
         self.meetings.iter().position(has_it).unwrap_or_else(|| self.shown_at())
+    }
+
+    /// The first and the last of the live processes that have published this rank, if there are several.
+    pub(crate) fn claimed_twice(&self, rank: u32) -> Option<(&RankInfo, &RankInfo)> {
+        let live = || self.meetings.iter().flat_map(|it| it.known_as(rank)).filter(|info| info.is_live());
+        let first = live().min_by_key(|info| info.joined)?;
+        let last = live().filter(|info| !info.is_same_process(first)).max_by_key(|info| info.joined)?;
+        Some((first, last))
+    }
+
+    /// How many ranks a second job has here: a live process has each of them already.
+    pub(crate) fn second_job(&self) -> Option<u32> {
+        let (_, second) = self.claimed_twice(0)?;
+        let ranks = self.of(Some(0), second.conn).size.filter(|&ranks| ranks > 1)?;
+        (0..ranks).all(|rank| self.claimed_twice(rank).is_some()).then_some(ranks)
     }
 
     /// The others of this run that have not met.

@@ -31,7 +31,7 @@ tells join_refused: node 2, 10.77.0.12, rank 0 never from node 0 | look at rank 
 static 0,1,2:0 of 2; assign 2 2x1; pass 2; restarts 0; pass 2; leave 2; pass 3; said lost=0
 static 12:0 of 2; leave 0; pass 3; see missing.name=
 tells lost: 10.77.0.10
-said duplicate_rank=2; holds duplicate_rank=0
+said duplicate_rank=1; holds duplicate_rank=0
 = static: an operator resets the store while nodes join
 static 0,1 of 3; pass 2; reset
 tells waiting never wait_cycle | each waits for the next
