@@ -338,12 +338,12 @@ def test_a_node_that_died_is_one_cell(admin: Admin, open_page: Open) -> None:
 def test_a_screen_reader_is_told_in_words(admin: Admin, open_page: Open) -> None:
     admin.set(run_of(64, 64, local=8, ranks_joined=500, gone=(3,)))
     page = open_page(admin.url)
-    page.until_says("#ranks-legend", "8 gone")
+    page.until_says("#ranks-legend", "8 disconnected")
     label = lambda id: page.js("document.querySelector(arguments[0]).getAttribute('aria-label')", f"#{id}-grid")
     assert page.text("#nodes-who") == "gone: train-llm-3"
-    assert page.text("#ranks-who") == "gone: 24-31; missing: 500-511"
+    assert page.text("#ranks-who") == "disconnected: 24-31; missing: 500-511"
     assert label("nodes").startswith("64 nodes: 63 joined, 1 gone.")
-    assert label("ranks").startswith("512 ranks: 492 joined, 12 missing, 8 gone.")
+    assert label("ranks").startswith("512 ranks: 492 joined, 12 missing, 8 disconnected.")
     assert page.js("document.querySelector('#joins-chart').getAttribute('aria-label')").startswith("Number of nodes over time: first train-llm-0")
     for id in ("sentence", "nodes-detail", "ranks-detail"):
         assert page.js("document.getElementById(arguments[0]).getAttribute('aria-live')", id) == "polite"

@@ -4,8 +4,11 @@
 const STATES = {
   joined: "joined", finished: "finished", announced: "announced, not joined", waiting: "waits for the next round",
   earlier: "goes on with the attempt before",
-  redundant: "beyond the maximum", gone: "gone", away: "its link is away", missing: "missing", free: "may still join",
+  redundant: "beyond the maximum", gone: "gone", disconnected: "disconnected", away: "its link is away", missing: "missing", free: "may still join",
 };
+// States that look like another.
+const LOOKS = { earlier: "waiting", disconnected: "gone" };
+const lookOf = (state) => LOOKS[state] || state;
 // What a cell says that has no room for more.
 const SHORT = { announced: "not joined", waiting: "next round", earlier: "old attempt", redundant: "spare", free: "free" };
 // What may stand below the name of a cell: the longest first.
@@ -54,7 +57,7 @@ function drawCell(context, state, x, y, width, height) {
     context.setLineDash([]);
     return;
   }
-  context.fillStyle = palette[state === "earlier" ? "waiting" : state] || palette.redundant;
+  context.fillStyle = palette[lookOf(state)] || palette.redundant;
   if (tiny) { context.fillRect(x, y, width, height); return; }
   box(0);
   context.fill();
@@ -63,7 +66,7 @@ function drawCell(context, state, x, y, width, height) {
   context.lineWidth = Math.max(1, small / 9);
   const at = (a, b) => [x + width / 2 + (a * small) / 2, y + height / 2 + (b * small) / 2];
   context.beginPath();
-  if (state === "gone") {
+  if (lookOf(state) === "gone") {
     context.moveTo(...at(-0.45, -0.45)); context.lineTo(...at(0.45, 0.45));
     context.moveTo(...at(0.45, -0.45)); context.lineTo(...at(-0.45, 0.45));
   } else if (state === "finished" && small >= 8) {
@@ -160,7 +163,7 @@ class Grid {
       if (kind === "number") {
         context.textAlign = "center";
         context.font = `600 ${w >= 30 ? 11 : 9}px ${sans}`;
-        if (w >= 24 && i < 10000 && cell.state !== "gone") context.fillText(String(i), x + (w - gap) / 2, y + (h - gap) / 2);
+        if (w >= 24 && i < 10000 && lookOf(cell.state) !== "gone") context.fillText(String(i), x + (w - gap) / 2, y + (h - gap) / 2);
         return;
       }
       context.textAlign = "left";
@@ -232,7 +235,7 @@ class Grid {
     const wanted = () => {
       for (let step = 1; step <= this.cells.length; step += 1) {
         const at = (this.at + step) % this.cells.length;
-        if (["missing", "gone"].includes(this.cells[at].state)) return at;
+        if (["missing", "gone"].includes(lookOf(this.cells[at].state))) return at;
       }
       return this.at;
     };

@@ -193,7 +193,7 @@ function tellNode(cell) {
 function rankCells(run) {
   const grid = run.rank_grid;
   const known = new Map(grid.ranks.map((rank) => [rank.rank, rank]));
-  const state = { ".": isOver(run) ? "free" : "missing", j: "joined", a: "away", x: isOver(run) ? "joined" : "gone" };
+  const state = { ".": isOver(run) ? "free" : "missing", j: "joined", a: "away", x: isOver(run) ? "joined" : "disconnected" };
   const cells = Array.from(grid.states.slice(0, MAX_CELLS), (c, rank) => ({ state: state[c] || "redundant", rank: known.get(rank) }));
   for (let left = Math.min(grid.world_size ?? 0, MAX_CELLS) - cells.length; left > 0; left -= 1) cells.push({ state: state["."] });
   return cells;
@@ -343,8 +343,8 @@ function showState(run, detail) {
 
 const counted = (cells) => {
   const of = (state) => cells.filter((cell) => cell.state === state).length;
-  return [["joined", "joined"], ["finished", "finished"], ["missing", "missing"], ["gone", "gone"]]
-    .filter(([state]) => of(state) > 0).map(([state, word]) => `${of(state)} ${word}`).join(", ");
+  return ["joined", "finished", "missing", "gone", "disconnected"].filter((state) => of(state) > 0)
+    .map((state) => `${of(state)} ${STATES[state]}`).join(", ");
 };
 
 // Numbers in ascending order as ranges: 2, 5-7, 12.
@@ -365,7 +365,7 @@ function whoIsNot(cells, called) {
     const more = all - Math.min(named.length, 8);
     return `${STATES[state]}: ${named.slice(0, 8).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
   };
-  return ["gone", "missing"].map(list).filter(Boolean).join("; ");
+  return ["gone", "disconnected", "missing"].map(list).filter(Boolean).join("; ");
 }
 const byName = (found) => ({ all: found.length, named: found.filter(([cell]) => cell.node || cell.absent).map(([cell]) => cell.name) });
 function byNumber(found) {
