@@ -139,11 +139,11 @@ impl Insight {
             self.hold(held, now);
         }
         self.jobs.foreign.pass_time(now);
-        for (key, finding) in self.pasts.not_back(now) {
-            let name = self.jobs.name(&key);
+        for (key, finding) in self.pasts.not_back(&self.jobs.runs, now) {
+            let (store, name) = (key.port(), self.jobs.name(&key));
             let subject = Subject { run_id: Some(name.clone()), text: Some(name) };
-            let held = Held { store: key.port(), run: None, finding };
-            let utterance = self.told.hold(held, subject, now);
+            let run = Some(key).filter(|key| self.jobs.runs.contains_key(key));
+            let utterance = self.told.hold(Held { store, run, finding }, subject, now);
             self.say(utterance, now);
         }
         let Self { jobs, told, .. } = self;

@@ -92,11 +92,6 @@ impl TrackedRun {
         for TimelineEntry { at, code, text } in since {
             self.remember(at, &code, text);
         }
-        if self.life.ended_with_server && !past.state.is_over() {
-            // Agents of the c10d backend need the store all the time.
-            let may_go_on = past.goes_on() && self.kind != RunKind::C10d;
-            self.life.not_back = Some((past.there.clone(), may_go_on));
-        }
         self.touch();
     }
 }
@@ -118,17 +113,20 @@ pub(crate) struct Pasts {
 }
 
 /// Whoever comes again to a server that was restarted has done so within this time.
-pub(crate) const COMES_BACK: Duration = Duration::from_secs(30);
+const COMES_BACK: Duration = Duration::from_secs(30);
 /// For how long it is told that nobody has come back.
 const NOT_BACK_SHOWN: Duration = Duration::from_hours(1);
 
 impl Pasts {
-    /// Runs of which nothing is left, as the keys went with those who had written them, and nobody is back.
-    pub(crate) fn not_back(&self, now: Timestamp) -> Vec<(RunKey, Finding)> {
+    /// Runs to which nobody has come back, whether their keys went with those who had written them or not.
+    pub(crate) fn not_back(&self, runs: &Runs, now: Timestamp) -> Vec<(RunKey, Finding)> {
         let is_told = |at: &Timestamp| (COMES_BACK..NOT_BACK_SHOWN).contains(&now.since(*at));
         let Some(looked) = self.looked.filter(is_told) else { return Vec::new() };
         let found = self.of_before.iter().filter_map(|(key, past)| {
-            Some((key.clone(), losses::not_back(key, &past.there, past.goes_on(), looked)?))
+            // Agents of the c10d backend need the store all the time.
+            let needs_it = runs.get(key).is_some_and(|run| run.kind == RunKind::C10d);
+            let may_go_on = past.goes_on() && !needs_it;
+            Some((key.clone(), losses::not_back(key, &past.there, may_go_on, looked)?))
         });
         found.collect()
     }
@@ -160,7 +158,11 @@ impl Pasts {
                 None if key.port().is_none() => return up < COMES_BACK,
                 Some(run) if run.kind == RunKind::Announced => return up < COMES_BACK,
                 None => return !past.state.is_over(),
-                Some(run) if up.is_zero() || key.port().is_none() => run.recall(past, epoch),
+                Some(run) if up.is_zero() || key.port().is_none() => {
+                    run.recall(past, epoch);
+                    return run.life.ended_with_server && !past.state.is_over();
+                }
+                Some(run) if run.restored.is_some() => return run.is_empty(),
                 // It comes anew, or a part of it.
                 Some(run) => run.life.had_met_before = Some(looked),
             }

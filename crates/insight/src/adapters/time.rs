@@ -3,9 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use crate::adapters::journal::COMES_BACK;
 use crate::facts::{Plan, SETTLE, TrackedNode, TrackedRun};
-use crate::rules::{contradictions, ends, losses, starts};
+use crate::rules::{contradictions, ends, starts};
 use rallypoint_api::{Expected, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
 
@@ -24,7 +23,6 @@ impl TrackedRun {
         self.tell_turned_away(now);
         self.tell_deaths(now, expected.map(|expected| expected.min));
         self.tell_restarts(now);
-        self.tell_not_back(now);
         let differ = self.world.differ_since().is_some_and(|since| now.since(since) >= SETTLE);
         if differ && !self.world.differ {
             self.found(contradictions::world_sizes(&self.world, now));
@@ -42,17 +40,6 @@ impl TrackedRun {
         if let Some(since) = since.filter(|since| *since != self.state_since) {
             self.state_since = since;
             self.touch();
-        }
-    }
-
-    /// Nobody of those who were connected to the last server has come to this one.
-    fn tell_not_back(&mut self, now: Timestamp) {
-        if !self.is_empty() {
-            self.life.not_back = None;
-        } else if let Some(restarted) = self.restored.filter(|at| now.since(*at) >= COMES_BACK)
-            && let Some((who, may_go_on)) = self.life.not_back.take()
-        {
-            self.found(losses::not_back(&self.key, &who, may_go_on, restarted));
         }
     }
 

@@ -105,9 +105,6 @@ pub(crate) struct LifeFacts {
     pub(crate) all_gone: Option<Timestamp>,
     /// Its connections were to the last server, and nobody has come since.
     pub(crate) ended_with_server: bool,
-    /// Set while it has to be told, as the round was not over then: who was there, and whether they may go on
-    /// without the server.
-    pub(crate) not_back: Option<(Names, bool)>,
     /// Its processes had met before the server was restarted at this time, of which it knows nothing else.
     pub(crate) had_met_before: Option<Timestamp>,
     /// With some of its processes contact was lost.
