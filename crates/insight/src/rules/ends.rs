@@ -168,12 +168,12 @@ pub(crate) fn all_ended(about: String, ended: Ended, others: u32) -> Finding {
     let first = first.filter(|(_, before)| before.0.as_millis() > 0);
     let first = first.map(|(rank, before)| format!("{rank}, {before} before the last"));
     let whose = Place::Process.connections_of(processes);
-    let reason = match others {
-        0 => all_closed(&whose, processes, &format!(" after {ran}"), first),
-        _ => all_closed(&format!("{whose} that had met"), processes, &format!(" after {ran}"), first)
-            .then(&format!("; {}", Place::Process.left(others, None))),
+    let (those, left) = match others {
+        0 => ("", String::new()),
+        _ => (" that had met", format!("; {}", Place::Process.left(others, None))),
     };
-    Finding::new(reason, about, at)
+    let reason = all_closed(&format!("{whose}{those}"), processes, &format!(" after {ran}"), first);
+    Finding::new(reason.then(&left), about, at)
 }
 
 /// All these connections closed. `first`: what ended first, if known.
