@@ -18,8 +18,7 @@ pub(crate) use self::plan::{Plan, Plans};
 pub(crate) use self::run::*;
 pub use self::store::StoreOwner;
 pub(crate) use self::store::{
-    Claim, Claimed, Client, CountedRanks, Foreign, ForeignClients, GivenUp, Passed, Published, StoreWatch,
-    Waiting, process,
+    Claim, Claimed, Client, Foreign, ForeignClients, GivenUp, Passed, Published, StoreWatch, Waiting, process,
 };
 use crate::reason::Finding;
 

@@ -7,8 +7,9 @@
 //!   the only run whose agents use its store and may have it, or else to the store's run without an id.
 //! - A rank is known by the address that it publishes. Who counts the others is rank 0, or the agent of node
 //!   rank 0, if just one job lacks that.
-//! - Connections with one address and process id are one process, unless more than one of them is a rank or
-//!   an agent, as containers may share both: then it is not known whose another one is.
+//! - Connections with one address and process id are one process, unless they do what one does not: they are
+//!   different ranks or nodes, one becomes the rank that another is and waits as, or both wait for one key of
+//!   a program. Containers may share both; then each connection is taken for a process.
 //! - Who comes on another connection while the old one is open is the same process; what is not the same
 //!   process and claims the same place is another one beside it.
 

@@ -1,17 +1,13 @@
 //! What is known: the stores, the runs that their traffic shows, and what was said about runs from outside.
 
-use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Settings;
 use crate::facts::{
-    Claim, Client, ForeignClients, Links, Plan, Plans, Room, RunKey, Runs, StoreOwner, StoreWatch,
-    TrackedRun, with_pid,
+    Client, ForeignClients, Links, Plan, Plans, Room, RunKey, Runs, StoreOwner, StoreWatch, TrackedRun,
 };
-use crate::identity::processes::Graph;
-use crate::reason::Evidence;
 use crate::report::log::{Change, Told};
 use crate::totals::Totals;
 use rallypoint_api::{RunGone, RunKind};
@@ -91,46 +87,10 @@ impl Jobs {
         self.runs.values().filter(is_it).map(|run| run.key.clone()).collect()
     }
 
-    pub(crate) fn graph(&self, port: u16, now: Timestamp) -> Option<Graph<'_>> {
-        let store = self.stores.get(&port)?;
-        let Self { runs, links, plans, awake_since, .. } = self;
-        Some(Graph {
-            store,
-            runs,
-            links,
-            plans,
-            awake_since: *awake_since,
-            now,
-            is_of_past: false,
-            processes: OnceCell::new(),
-            counted: OnceCell::new(),
-            published: OnceCell::new(),
-            everybody: OnceCell::new(),
-            idle: RefCell::default(),
-        })
-    }
-
     /// Whether a connection's link is away.
     pub(crate) fn is_away(&self, port: u16, conn: ConnId) -> bool {
         let client = self.stores.get(&port).and_then(|store| store.clients.get(&conn));
         client.is_some_and(|client| self.links.is_away(client.peer))
-    }
-
-    /// The name of a connection, for people.
-    pub(crate) fn who(&self, port: u16, conn: ConnId) -> String {
-        let graph = self.graph(port, Timestamp::default());
-        graph.map_or_else(|| "a process".into(), |graph| graph.who(conn))
-    }
-
-    /// The name of a process that claims what another one claims, too, and `wrote` that. Both may be the node
-    /// with that rank.
-    pub(crate) fn claimant(&self, port: u16, conn: ConnId, claim: &Claim, wrote: &Evidence) -> String {
-        let client = self.stores.get(&port).and_then(|store| store.clients.get(&conn));
-        match (claim, client) {
-            (_, None) => wrote.who.clone(),
-            (Claim::NodeRank(_) | Claim::NodeId(_), Some(client)) => client.label(),
-            _ => with_pid(self.who(port, conn), client.and_then(|client| client.pid)),
-        }
     }
 
     /// The native run that a store was opened for. Where pods have only announced themselves, their workers

@@ -141,9 +141,12 @@ impl Reason {
         Self { facts: Facts { held: held.clone(), ..self.facts }, ..self }
     }
 
-    /// Who is missing, and what was seen of each.
+    /// Who is missing, and what was seen of each: this, unless the names tell.
     pub(crate) fn misses(self, what: Place, names: &Names, seen: impl Into<Sighting>) -> Self {
         let seen = seen.into();
+        if !names.seen.is_empty() {
+            return self.misses_each(what, names.seen.clone());
+        }
         self.misses_each(what, names.shown.iter().map(|name| (name.clone(), seen.clone())))
     }
 

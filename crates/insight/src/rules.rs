@@ -49,11 +49,9 @@ pub(crate) fn holds(jobs: &Jobs, now: Timestamp) -> (Vec<Held>, Vec<(u16, Vec<Co
 fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
     let mut held = Vec::new();
     if run.native.is_some() {
-        let expected = run.expected(plan);
-        let announced =
-            missing(run, plan, expected).into_iter().filter(|node| node.presence == Presence::Announced);
-        let announced: Vec<String> = announced.filter_map(|node| node.name).collect();
-        held.extend(native::waits(run, &announced, now));
+        let missing = missing(run, plan, run.expected(plan)).into_iter();
+        let announced = missing.filter(|node| node.presence == Presence::Announced);
+        held.extend(native::waits(run, &Names::of(announced.filter_map(|node| node.name)), now));
         held.extend(native::expires(run, now));
         held.extend(native::spares(run, now));
         held.extend(stores::store_closed(run, now));

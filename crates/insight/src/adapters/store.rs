@@ -7,14 +7,15 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::facts::{
-    Claim, Claimed, Client, GivenUp, Published, RankInfo, RunKey, SETTLE, Standing, TrackedRun, Waiting,
+    Claim, Claimed, Client, GivenUp, Process, Published, RankInfo, RunKey, SETTLE, Standing, TrackedRun,
+    Waiting,
 };
 use crate::identity::processes::Graph;
 use crate::jobs::{Fold, Jobs};
 use crate::reason::Evidence;
 use crate::rules::waiting::given_up;
 use rallypoint_api::{RunKind, Seen};
-use rallypoint_protocol::addresses::{read_gloo, read_nccl_id};
+use rallypoint_protocol::addresses::{GlooAddress, read_gloo, read_nccl_id};
 use rallypoint_protocol::ids::{ConnId, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{
     Address, AddressKind, ExpectedWriter, KeyPattern, Leftover, RendezvousPart, Role, classify,
@@ -69,6 +70,7 @@ impl Fold<'_> {
             self.jobs.totals.add_lost(1);
             return None;
         }
+        let shares = self.jobs.store(self.port).is_shared(peer, pid);
         let client = self.jobs.store(self.port).clients.entry(conn).or_insert(Client {
             peer,
             pid,
@@ -81,8 +83,9 @@ impl Fold<'_> {
             published: None,
             has_counted_itself: false,
             is_cut_off: false,
+            shares: false,
         });
-        client.pid = pid;
+        (client.pid, client.shares) = (pid, shares);
         Some(client)
     }
 
@@ -90,18 +93,20 @@ impl Fold<'_> {
     /// Runs whose waits are others than before have changed. `heard`: when nodes that were taken out of their
     /// rounds asked for something last.
     pub(crate) fn waits(&mut self, waits: Vec<WaitView>, heard: &[(ConnId, Timestamp)]) {
-        let shown = self.at;
+        let (shown, store) = (self.at, self.jobs.store(self.port));
         let waiting = |view: WaitView| {
             let since = Timestamp(shown.0.saturating_sub(view.waited));
-            Waiting { since, view, shown }
+            Waiting { since, shares: store.is_shared(view.peer, view.pid), view, shown }
         };
         let (asked, told): (Vec<_>, Vec<_>) =
             waits.into_iter().map(waiting).partition(|wait| wait.view.polled.is_some());
         let told = told.into_iter().map(|wait| (wait.view.conn, wait)).collect();
-        let store = self.jobs.store(self.port);
         store.asked = asked;
         store.heard = heard.iter().copied().collect();
-        let before = store.take_waits(told, self.at);
+        let before = store.take_waits(told, shown);
+        for process in store.alike() {
+            self.share(process);
+        }
         self.see_exits();
         self.see_hosts();
         let Some(graph) = self.jobs.graph(self.port, self.at) else { return };
@@ -130,7 +135,9 @@ impl Fold<'_> {
     /// What is seen of the agents of a run that others have taken out of its round.
     fn see_signs_of(&mut self, key: &RunKey) {
         let Some(graph) = self.jobs.graph(self.port, self.at) else { return };
-        let Some(run) = graph.runs.get(key).filter(|run| run.lingering().next().is_some()) else { return };
+        let Some(run) = graph.jobs.runs.get(key).filter(|run| run.lingering().next().is_some()) else {
+            return;
+        };
         let waiting: BTreeSet<ConnId> = graph.waiting_outside(run).collect();
         let (at, plan) = (self.at, self.jobs.plan(key));
         let Jobs { runs, stores, .. } = &mut *self.jobs;
@@ -286,22 +293,23 @@ impl Fold<'_> {
                 run.world.publish_nccl_id(conn, read_nccl_id(value), wrote);
             }
             AddressKind::Gloo if role == Role::Worker => {
-                let read = read_gloo(value);
-                let (host, size) = (read.host, read.size);
+                let (rank, attempt) = (address.member, address.attempt());
+                let shares = self.is_beside(conn, rank);
+                let GlooAddress { host, listens, size, .. } = read_gloo(value);
                 let info = RankInfo {
                     conn,
                     peer,
                     pid,
                     host: host.clone(),
-                    listens: read.listens,
+                    listens,
                     joined: at,
                     gone: None,
                     is_cut_off: false,
                     size,
                     made_before: address.made_before(),
                     standing: Standing::Published,
+                    shares,
                 };
-                let (rank, attempt) = (address.member, address.attempt());
                 self.jobs.grow(&key, |run, room| run.publish(rank, attempt, info, room));
                 let world = self.jobs.runs.get(&key).map(|run| &run.world);
                 let first = world.and_then(|world| {
@@ -314,7 +322,7 @@ impl Fold<'_> {
                     self.clash(Some(key), Claim::Rank(rank), [first, conn], written, gathers);
                 }
                 if let Some(client) = self.client(conn) {
-                    (client.rank, client.published) = (Some(address.member), None);
+                    (client.rank, client.published) = (Some(rank), None);
                     client.host = host;
                 }
             }
@@ -433,6 +441,32 @@ impl Fold<'_> {
             store.closed.insert(process, (conn, client, at));
             self.comes_back(process);
         }
+    }
+
+    /// Several processes have this address and process id.
+    fn share(&mut self, process: Process) {
+        let port = self.port;
+        self.jobs.store(port).share(process);
+        let runs = self.jobs.runs.values_mut();
+        for run in runs.filter(|run| [run.store(), run.met_at()].contains(&Some(port))) {
+            run.world.share(process);
+            run.touch();
+        }
+    }
+
+    /// Whether other processes have the address and process id of this one, which publishes as `rank`: one is
+    /// another rank, or it is this one and waits. Who makes its group again does not wait meanwhile.
+    fn is_beside(&mut self, conn: ConnId, rank: u32) -> bool {
+        let store = self.jobs.store(self.port);
+        let process = store.clients.get(&conn).filter(|_| !store.is_large()).and_then(Client::process);
+        let is_other = |(other, it): (&ConnId, &Client)| {
+            let is_another = |of| of != rank || store.waits.contains_key(other);
+            *other != conn && it.process() == process && it.rank.is_some_and(is_another)
+        };
+        if let Some(process) = process.filter(|_| store.clients.iter().any(is_other)) {
+            self.share(process);
+        }
+        self.client(conn).is_some_and(|client| client.shares)
     }
 
     /// A rank has closed its group, and its process is there with another connection. Not where containers

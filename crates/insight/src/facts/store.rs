@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::facts::run::{RunKey, SETTLE, rank_label};
+use crate::facts::run::{Process, RunKey, SETTLE, rank_label};
 use crate::reason::{Evidence, Names};
 use rallypoint_api::Seen;
 use rallypoint_protocol::addresses::{GlooAddress, read_gloo};
@@ -42,6 +42,16 @@ pub(crate) struct Client {
     pub(crate) has_counted_itself: bool,
     /// Contact with it was lost: its link was away for too long, or its host did not answer.
     pub(crate) is_cut_off: bool,
+    /// Other processes have its address and process id.
+    pub(crate) shares: bool,
+}
+
+/// What tells one process from others: its address and process id. Where several share both, each connection
+/// is taken for one.
+pub(crate) type Origin = (SocketAddr, Option<u32>);
+
+fn origin(peer: SocketAddr, pid: Option<u32>, shares: bool) -> Origin {
+    (if shares { peer } else { SocketAddr::new(peer.ip(), 0) }, pid)
 }
 
 impl Client {
@@ -75,13 +85,13 @@ impl Client {
         Evidence { seen, who: self.label(), peer: Some(self.peer), pid: self.pid, key: None, at }
     }
 
-    /// The address and the process id, where it told it. Containers may share both.
-    pub(crate) fn process(&self) -> Option<(IpAddr, u32)> {
-        Some((self.peer.ip(), self.pid?))
+    /// The address and the process id, where it told it and no other process has both.
+    pub(crate) fn process(&self) -> Option<Process> {
+        Some((self.peer.ip(), self.pid.filter(|_| !self.shares)?))
     }
 
-    pub(crate) fn origin(&self) -> (IpAddr, Option<u32>) {
-        (self.peer.ip(), self.pid)
+    pub(crate) fn origin(&self) -> Origin {
+        origin(self.peer, self.pid, self.shares)
     }
 }
 
@@ -108,11 +118,18 @@ pub(crate) struct Waiting {
     /// As the store showed it last, and when.
     pub(crate) view: WaitView,
     pub(crate) shown: Timestamp,
+    /// Other processes have the address and process id.
+    pub(crate) shares: bool,
 }
 
 impl Waiting {
-    pub(crate) fn origin(&self) -> (IpAddr, Option<u32>) {
-        (self.view.peer.ip(), self.view.pid)
+    /// As [`Client::process`].
+    pub(crate) fn process(&self) -> Option<Process> {
+        Some((self.view.peer.ip(), self.view.pid.filter(|_| !self.shares)?))
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        origin(self.view.peer, self.view.pid, self.shares)
     }
 
     /// Whether it is the same wait. A client that waits in slices continues its wait.
@@ -176,16 +193,13 @@ pub(crate) struct Passed {
     pub(crate) conn: ConnId,
     /// Its connection closed.
     pub(crate) closed: Evidence,
-    /// Its address and process id, unless another process with them is there.
+    /// Its address and process id, unless another one may have them.
     pub(crate) process: Option<(IpAddr, u32)>,
     /// It did no more than to count itself.
     pub(crate) only_counted_itself: bool,
     /// It was said, or does not have to be.
     pub(crate) is_told: bool,
 }
-
-/// How many connections of an address and process id have counted themselves, and their ranks.
-pub(crate) type CountedRanks = HashMap<(IpAddr, u32), (usize, HashSet<u32>)>;
 
 /// What two live processes claim.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -276,9 +290,11 @@ pub(crate) struct StoreWatch {
     pub(crate) port: u16,
     pub(crate) owner: Option<StoreOwner>,
     pub(crate) clients: HashMap<ConnId, Client>,
+    /// What several processes have that were seen to be different, as in containers with one network.
+    pub(crate) shared: HashSet<Process>,
     pub(crate) waits: HashMap<ConnId, Waiting>,
     /// When the processes that waited here just now were last seen to, by address and process id.
-    pub(crate) waited: HashMap<(IpAddr, Option<u32>), Timestamp>,
+    pub(crate) waited: HashMap<Origin, Timestamp>,
     /// Waits that were answered, and since when: who had them has asked for nothing since.
     pub(crate) answered: HashMap<ConnId, (Timestamp, Waiting)>,
     /// Connections of processes that others wait for, and that wait for nothing here.
@@ -343,6 +359,34 @@ impl StoreWatch {
             Some(StoreOwner::Round(run)) => RunKey::Id(run.clone()),
             _ => RunKey::Store { port: self.port, id: Some(id.clone()) },
         }
+    }
+
+    /// Whether several processes have this address and process id, which tell nothing of a connection then.
+    pub(crate) fn is_shared(&self, peer: SocketAddr, pid: Option<u32>) -> bool {
+        pid.is_some_and(|pid| self.shared.contains(&(peer.ip(), pid)))
+    }
+
+    /// From now on that is known.
+    pub(crate) fn share(&mut self, process: Process) {
+        self.shared.insert(process);
+        let clients = self.clients.values_mut().filter(|it| it.process() == Some(process));
+        clients.for_each(|client| client.shares = true);
+        let waits = self.waits.values_mut().chain(&mut self.asked);
+        waits.filter(|it| it.process() == Some(process)).for_each(|wait| wait.shares = true);
+    }
+
+    /// What several processes have, as their waits show: of one that is no rank and no agent, no two
+    /// connections wait for one key.
+    pub(crate) fn alike(&self) -> HashSet<Process> {
+        let mut known: HashMap<(Process, &[u8]), ConnId> = HashMap::new();
+        let is_member = |conn: &ConnId| self.clients.get(conn).is_some_and(Client::is_member);
+        let waits = self.every_wait().filter(|wait| !self.is_large() && !is_member(&wait.view.conn));
+        let twice = waits.filter_map(|wait| {
+            let (conn, process) = (wait.view.conn, wait.process()?);
+            let first = *known.entry((process, wait.view.missing.first()?)).or_insert(conn);
+            (first != conn).then_some(process)
+        });
+        twice.collect()
     }
 
     /// The outstanding waits at `now` take the place of those told before. Returns those.
@@ -467,48 +511,26 @@ impl StoreWatch {
         self.clients.len() > 4096
     }
 
-    /// A client left. One that has told no rank is remembered, if its process has no other connection, or if
-    /// it counted itself and containers share its address and process id.
+    /// A client left. One that has told no rank is remembered, if its process has no other connection: two
+    /// that have counted themselves may be of two.
     pub(crate) fn passed_by(&mut self, conn: ConnId, client: &Client, used_own_keys: bool, now: Timestamp) {
         const MOST: usize = 32;
-        let is_nobody = client.rank.is_none() && client.role != Role::Agent;
-        let Some(process) = client.process().filter(|_| is_nobody && !self.is_large()) else { return };
-        let is_alone = self.of_process(process).next().is_none();
-        let is_alike =
-            client.has_counted_itself && self.of_process(process).any(|other| other.has_counted_itself);
-        if !is_alone && !is_alike {
+        let is_nobody = client.pid.is_some() && !client.is_member() && !self.is_large();
+        let others = || self.clients.values().filter(|other| other.origin() == client.origin());
+        let may_be_one = |other: &Client| !other.has_counted_itself || !client.has_counted_itself;
+        if !is_nobody || others().any(may_be_one) {
             return;
         }
         if self.passed.len() == MOST {
             self.passed.pop_front();
         }
-        let of = if is_alone { "" } else { "a connection of " };
         let only_counted_itself = client.has_counted_itself && !client.uses_group && !used_own_keys;
-        let who = format!("{of}{}", client.label());
         self.passed.push_back(Passed {
             conn,
-            closed: Evidence { who, ..client.evidence(Seen::Closed, now) },
-            process: Some(process).filter(|_| is_alone),
+            closed: client.evidence(Seen::Closed, now),
+            process: client.process().filter(|_| others().next().is_none()),
             only_counted_itself,
             is_told: !only_counted_itself || client.role != Role::Unknown,
         });
-    }
-
-    /// The connections with this address and process id.
-    fn of_process(&self, process: (IpAddr, u32)) -> impl Iterator<Item = &Client> {
-        self.clients.values().filter(move |client| client.process() == Some(process))
-    }
-
-    /// How many connections with one address and process id have counted themselves, and the ranks that those
-    /// have told. A process counts itself once: if there are more, containers share them.
-    pub(crate) fn counted_ranks(&self) -> CountedRanks {
-        let mut counted = CountedRanks::new();
-        for client in self.clients.values() {
-            let Some(process) = client.process() else { continue };
-            let (times, ranks) = counted.entry(process).or_default();
-            *times = times.saturating_add(client.has_counted_itself.into());
-            ranks.extend(client.rank);
-        }
-        counted
     }
 }

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use crate::facts::{
-    Client, CountedRanks, Links, Meeting, Membership, Plans, Published, RunKey, Runs, StoreWatch,
-    TrackedNode, TrackedRun, Waiting, with_pid,
+    Claim, Client, Meeting, Membership, Published, RunKey, StoreWatch, TrackedNode, TrackedRun, Waiting,
+    with_pid,
 };
+use crate::jobs::Jobs;
 use crate::reason::{Evidence, Names, Presence, Sighting, if_some};
 use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, ShownKey, Timestamp};
@@ -24,21 +25,48 @@ type PublishedFor<'i> = HashMap<&'i [u8], BTreeMap<ConnId, &'i Published>>;
 /// The waits of one store with what is needed to follow them.
 pub(crate) struct Graph<'i> {
     pub(crate) store: &'i StoreWatch,
-    pub(crate) runs: &'i Runs,
-    pub(crate) links: &'i Links,
-    pub(crate) plans: &'i Plans,
-    /// Since when this server has not been away.
-    pub(crate) awake_since: Timestamp,
+    pub(crate) jobs: &'i Jobs,
     pub(crate) now: Timestamp,
     /// What is said is shown later, too: without times that are counted from now.
     pub(crate) is_of_past: bool,
     /// Computed when one of the explanations needs them, for all of them.
     pub(crate) processes: OnceCell<Processes>,
-    pub(crate) counted: OnceCell<CountedRanks>,
     pub(crate) published: OnceCell<PublishedFor<'i>>,
     pub(crate) everybody: OnceCell<BTreeMap<ConnId, (String, ConnId)>>,
     /// Connections of processes that others wait for, and that wait for nothing here.
     pub(crate) idle: RefCell<BTreeSet<ConnId>>,
+}
+
+impl Jobs {
+    pub(crate) fn graph(&self, port: u16, now: Timestamp) -> Option<Graph<'_>> {
+        Some(Graph {
+            store: self.stores.get(&port)?,
+            jobs: self,
+            now,
+            is_of_past: false,
+            processes: OnceCell::new(),
+            published: OnceCell::new(),
+            everybody: OnceCell::new(),
+            idle: RefCell::default(),
+        })
+    }
+
+    /// The name of a connection, for people.
+    pub(crate) fn who(&self, port: u16, conn: ConnId) -> String {
+        let graph = self.graph(port, Timestamp::default());
+        graph.map_or_else(|| "a process".into(), |graph| graph.who(conn))
+    }
+
+    /// The name of a process that claims what another one claims, too, and `wrote` that. Both may be the node
+    /// with that rank.
+    pub(crate) fn claimant(&self, port: u16, conn: ConnId, claim: &Claim, wrote: &Evidence) -> String {
+        let client = self.stores.get(&port).and_then(|store| store.clients.get(&conn));
+        match (claim, client) {
+            (_, None) => wrote.who.clone(),
+            (Claim::NodeRank(_) | Claim::NodeId(_), Some(client)) => client.label(),
+            _ => with_pid(self.who(port, conn), client.and_then(|client| client.pid)),
+        }
+    }
 }
 
 impl Graph<'_> {
@@ -74,7 +102,7 @@ impl Graph<'_> {
         let nodes = u32::try_from(wait.view.keys).ok().filter(|&nodes| asks.is_role && nodes > 1)?;
         let run = self.run_waiting(&wait.view)?;
         // A copy of it is of another job.
-        let is_copy = Self::is_copy(wait.view.conn, self.runs.get(&run));
+        let is_copy = Self::is_copy(wait.view.conn, self.jobs.runs.get(&run));
         (!is_copy).then_some((run, nodes))
     }
 
@@ -91,7 +119,7 @@ impl Graph<'_> {
     /// The name of a connection, for people.
     pub(crate) fn who(&self, conn: ConnId) -> String {
         let Some(client) = self.store.clients.get(&conn) else { return "a process".into() };
-        let run = client.run.as_ref().and_then(|key| self.runs.get(key));
+        let run = client.run.as_ref().and_then(|key| self.jobs.runs.get(key));
         if let Some(run) = run {
             if let Some(node) = run.node_of(conn) {
                 let is_one_of_two = run.those(Membership::Rival).any(|rival| rival.rank == node.rank);
@@ -116,7 +144,7 @@ impl Graph<'_> {
 
     /// A process that has told no rank.
     fn process_label(&self, client: &Client) -> String {
-        let run = client.run.as_ref().and_then(|key| self.runs.get(key));
+        let run = client.run.as_ref().and_then(|key| self.jobs.runs.get(key));
         match run.filter(|_| client.uses_group) {
             Some(run) => run.process_label(&client.evidence(Seen::Joined, client.since)),
             None => client.label(),
@@ -126,7 +154,7 @@ impl Graph<'_> {
     /// Whether a client is known to be one of a job whose processes tell no rank.
     fn is_unnamed(&self, client: &Client) -> bool {
         let run = client.run.as_ref().filter(|_| client.uses_group && !client.is_member());
-        run.and_then(|key| self.runs.get(key)).is_some_and(|run| run.world.is_unnamed())
+        run.and_then(|key| self.jobs.runs.get(key)).is_some_and(|run| run.world.is_unnamed())
     }
 
     /// The agents of a run that are in no list of its state, and wait for something here, or did until just
@@ -148,11 +176,8 @@ impl Graph<'_> {
         }
         let client = self.store.clients.get(&conn)?;
         let is_alone = client.pid.is_some() && !Self::has_alike(client, run);
-        let is_its_own = |wait: &&Waiting| {
-            let other = self.store.clients.get(&wait.view.conn);
-            let may_be = || other.is_none_or(|other| other.rank.is_none() || other.rank == client.rank);
-            wait.view.conn == conn || is_alone && wait.origin() == client.origin() && may_be()
-        };
+        let is_its_own =
+            |wait: &&Waiting| wait.view.conn == conn || is_alone && wait.origin() == client.origin();
         let first = |wait: &&Waiting| (wait.since, wait.view.conn);
         let waits = self.store.waits.values().filter(is_its_own).min_by_key(first);
         waits.or_else(|| self.store.asked.iter().filter(is_its_own).min_by_key(first))
@@ -161,15 +186,12 @@ impl Graph<'_> {
     /// Whether several ranks or nodes have the address and process id of a client, as in containers with one
     /// network: then it is not known whose another connection with them is.
     pub(crate) fn has_alike(client: &Client, run: Option<&TrackedRun>) -> bool {
-        let Some(run) = run.filter(|_| client.pid.is_some()) else { return false };
-        let is_alike =
-            |ip: IpAddr, pid, gone: Option<Timestamp>| gone.is_none() && (ip, pid) == client.origin();
-        let ranks = run.world.meetings.iter().flat_map(Meeting::ranks);
-        let ranks = ranks.filter(|(_, info)| is_alike(info.peer.ip(), info.pid, info.gone));
-        let is_node =
-            |node: &&TrackedNode| node.peer.is_some_and(|peer| is_alike(peer.ip(), node.pid, node.gone));
-        let nodes = run.nodes().filter(is_node);
-        ranks.take(2).count() > 1 || nodes.take(2).count() > 1
+        let (ip, pid) = (client.peer.ip(), client.pid);
+        let is_alike = |node: &&TrackedNode| {
+            node.gone.is_none() && node.pid == pid && node.peer.is_some_and(|peer| peer.ip() == ip)
+        };
+        let nodes = run.filter(|_| pid.is_some()).into_iter().flat_map(TrackedRun::nodes).filter(is_alike);
+        client.shares || nodes.take(2).count() > 1
     }
 
     /// The connections by which ranks and agents are known, by address and process id: a process may wait on
@@ -221,14 +243,9 @@ impl Graph<'_> {
         })
     }
 
-    /// How often the processes of this store have counted themselves, and their ranks.
-    pub(crate) fn counted(&self) -> &CountedRanks {
-        self.counted.get_or_init(|| self.store.counted_ranks())
-    }
-
     /// The connection by which the process of a wait is known as a rank or an agent.
     pub(crate) fn member(&self, wait: &Waiting) -> Option<ConnId> {
-        self.member_of(wait.view.conn, wait.view.pid.map(|pid| (wait.view.peer.ip(), pid)))
+        self.member_of(wait.view.conn, wait.process())
     }
 
     pub(crate) fn member_of(&self, conn: ConnId, process: Option<(IpAddr, u32)>) -> Option<ConnId> {
@@ -254,30 +271,38 @@ impl Graph<'_> {
         let silent = clients.filter(|client| !client.is_member() && is_of_run(client));
         // Ranks that gathered already when others met may still lack it.
         let met = run.world.last_met.filter(|met| !meeting.gathered_at(*met));
-        // As in containers with one network, where more have counted themselves than have told a rank.
-        let is_another = |process: (IpAddr, u32), client: &Client| {
-            let counted = self.counted().get(&process);
-            client.has_counted_itself && counted.is_some_and(|(times, ranks)| *times > ranks.len())
-        };
         let may_be = |client: &&Client| {
             // Clients of PyTorch before 2.5 tell no process id; they count themselves on one connection only.
-            let known = client.process().filter(|process| self.processes().contains_key(process));
-            let has_met = met.is_some_and(|met| client.since < met);
-            !has_met && known.is_none_or(|process| is_another(process, client))
+            let known = client.process().and_then(|process| self.processes().get(&process));
+            // A process counts itself once, unless it makes its group again.
+            let is_another = |known: &Option<ConnId>| {
+                let known = known.and_then(|conn| self.store.clients.get(&conn));
+                client.has_counted_itself && known.is_none_or(|known| known.has_counted_itself)
+            };
+            known.is_none_or(is_another) && met.is_none_or(|met| client.since >= met)
         };
         silent.filter(may_be).collect()
     }
 
     /// The ranks of a run whose processes are gone, or its processes that have told no rank.
     pub(crate) fn ended_ranks(&self, run: &TrackedRun, meeting: &Meeting) -> Names {
-        let gone = |who: String, at: Timestamp, is_cut_off| {
-            self.with(&who, Sighting::at(Presence::gone(is_cut_off), at))
-        };
         if run.world.is_unnamed() {
-            return Names::of_some(run.world.ended_unnamed(), |it| gone(run.process_label(it), it.at, false));
+            let closed = |it: &Evidence| (run.process_label(it), Sighting::at(Presence::Closed, it.at));
+            return self.seen(run.world.ended_unnamed(), closed);
         }
-        let ended = meeting.ranks().filter_map(|(rank, info)| Some((rank, info, info.gone?)));
-        Names::of_some(ended, |(rank, info, at)| gone(info.label(rank), at, info.is_cut_off))
+        let ended = meeting.ranks().filter_map(|(rank, info)| Some((rank, info, info.gone_as()?)));
+        self.seen(ended, |(rank, info, gone)| (info.label(rank), gone))
+    }
+
+    /// The first of these, each with what was seen of it.
+    pub(crate) fn seen<I: IntoIterator>(&self, all: I, of: impl Fn(I::Item) -> (String, Sighting)) -> Names {
+        let mut told = Vec::new();
+        let names = Names::of_some(all, |one| {
+            let (who, seen) = of(one);
+            told.push((who.clone(), seen.clone()));
+            self.with(&who, seen)
+        });
+        Names { seen: told, ..names }
     }
 
     /// Somebody, with what was seen of it.
@@ -352,9 +377,12 @@ impl Graph<'_> {
         };
         let others = all.into_iter().filter_map(|conn| {
             let client = clients.get(&conn).filter(|client| which(client) && is_other(conn, client))?;
-            // There may be many ranks, of which few are named.
-            let who = if has_ranks && of.is_some() { Err(conn) } else { Ok(self.who(conn)) };
-            Some(((busy.contains(&client.origin()), client.rank, who), (conn, client)))
+            // There may be many ranks, of which few are named; else a process is told once.
+            let (who, its) = match of {
+                Some(_) if has_ranks => (String::new(), (client.peer, client.pid)),
+                _ => (self.who(conn), client.origin()),
+            };
+            Some(((busy.contains(&client.origin()), client.rank, who, its), (conn, client)))
         });
         Names::of_some(others.collect::<BTreeMap<_, _>>(), |(_, (conn, client))| {
             let who = format!("{}{}", self.who(conn), Self::group_of(client));

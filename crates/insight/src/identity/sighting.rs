@@ -91,7 +91,7 @@ impl Graph<'_> {
 
     /// A process behind a link that is away: it may be dead, whatever its relay holds.
     pub(crate) fn away_from(&self, peer: Option<SocketAddr>) -> Option<Sighting> {
-        Some(Sighting::at(Presence::Away, self.links.away_since(peer?)?))
+        Some(Sighting::at(Presence::Away, self.jobs.links.away_since(peer?)?))
     }
 
     /// A process that is there, and does not wait here, as far as is known: it may have begun to just now.
@@ -119,7 +119,7 @@ impl Graph<'_> {
             return Sighting::connected(None, Waits::ForKey(ShownKey(key).to_string()));
         }
         let Some(client) = client else { return self.idle(conn) };
-        let is_back = self.links.back_for(client.peer, self.now).is_some_and(|since| since < UNTOLD);
+        let is_back = self.jobs.links.back_for(client.peer, self.now).is_some_and(|since| since < UNTOLD);
         let waits = if self.now.since(client.since) < UNTOLD || is_back {
             Waits::NotKnownYet
         } else if Self::has_alike(client, run) {
@@ -295,8 +295,7 @@ impl Graph<'_> {
             }
         };
         let ended = ended.into_iter().filter_map(|(rank, gone)| Some((rank, gone?)));
-        let ended =
-            Names::of_some(ended, |(rank, gone)| format!("{} ({})", label(rank), gone.says(self.now)));
+        let ended = self.seen(ended, |(rank, gone)| (label(rank), gone));
         (ended, Names::of_some(unseen, with_pod))
     }
 
@@ -329,7 +328,7 @@ impl Graph<'_> {
                 && other.ranks().all(|(rank, _)| is_missed(here, rank))
                 && here.ranks().all(|(rank, _)| is_missed(other, rank))
         };
-        let others = self.runs.values().filter(|other| {
+        let others = self.jobs.runs.values().filter(|other| {
             other.key.port() != run.key.port() && !other.has_agents() && !other.state.is_over()
         });
         let others = others.filter(|_| here.size.is_some());
@@ -349,23 +348,21 @@ impl Graph<'_> {
     /// Processes that ended without telling who they are since then, or just before.
     pub(crate) fn passed_since(&self, began: Timestamp, which: impl Fn(&Passed) -> bool) -> Names {
         const BEFORE: Duration = Duration::from_mins(1);
-        let is_back = |process| self.counted().contains_key(&process);
-        let meetings = || self.runs.values().flat_map(|run| &run.world.meetings);
+        let is_back = |process| self.store.clients.values().any(|it| it.process() == Some(process));
+        let meetings = || self.jobs.runs.values().flat_map(|run| &run.world.meetings);
         let is_rank = |it| meetings().flat_map(Meeting::known).any(|rank| rank.process() == Some(it));
         let near = self.store.passed.iter().filter(|passed| passed.closed.at + BEFORE >= began);
         let ended = near.filter(|passed| !passed.process.is_some_and(|it| is_back(it) || is_rank(it)));
-        Names::of(
-            ended.filter(|passed| which(passed)).map(|Passed { closed, .. }| {
-                self.with(&closed.who, Sighting::at(Presence::Closed, closed.at))
-            }),
-        )
+        self.seen(ended.filter(|passed| which(passed)), |Passed { closed, .. }| {
+            (closed.who.clone(), Sighting::at(Presence::Closed, closed.at))
+        })
     }
 }
 
 /// The pods behind those that have not come: their announcements, and what their relays did since.
 impl Graph<'_> {
     fn plan(&self, run: &TrackedRun) -> Arc<Plan> {
-        self.plans.of(&run.key.name(self.store.owner.as_ref()))
+        self.jobs.plans.of(&run.key.name(self.store.owner.as_ref()))
     }
 
     /// The pod of a rank, if it announced itself and has only this one.
@@ -378,7 +375,7 @@ impl Graph<'_> {
 
     fn announced(&self, plan: &Plan, rank: u32) -> Option<Sighting> {
         let (pod, seen) = plan.announced(rank)?;
-        let since = self.links.since_announced(plan, pod, seen);
+        let since = self.jobs.links.since_announced(plan, pod, seen);
         Some(Sighting::from(Presence::NeverSeen).behind(format!("pod {pod}"), since))
     }
 }

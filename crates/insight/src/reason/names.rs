@@ -4,6 +4,8 @@ use std::fmt::{self, Display, Formatter};
 
 use serde::{Deserialize, Serialize};
 
+use crate::reason::Sighting;
+
 /// Some names, and how many more there are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Names {
@@ -14,6 +16,9 @@ pub(crate) struct Names {
     /// All of them, if they are one range.
     #[serde(skip)]
     pub range: Option<String>,
+    /// Who they are and what was seen of each, where the names have it behind them.
+    #[serde(skip)]
+    pub seen: Vec<(String, Sighting)>,
 }
 
 /// `node 48-63`, if these are numbered without a gap.
@@ -39,14 +44,14 @@ impl Names {
         let more = shown.len().saturating_sub(Self::SHOWN);
         let range = if more > 0 { range(&shown) } else { None };
         shown.truncate(Self::SHOWN);
-        Self { shown, more, range }
+        Self { shown, more, range, seen: Vec::new() }
     }
 
     /// Takes the first of these and counts the rest; only the first are put into words.
     pub(crate) fn of_some<T>(all: impl IntoIterator<Item = T>, name: impl FnMut(T) -> String) -> Self {
         let mut all = all.into_iter();
         let shown = all.by_ref().take(Self::SHOWN).map(name).collect();
-        Self { shown, more: all.count(), range: None }
+        Self { shown, more: all.count(), ..Self::default() }
     }
 
     /// Whether there is none.

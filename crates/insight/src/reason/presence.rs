@@ -220,7 +220,7 @@ pub(crate) enum Waits {
 }
 
 /// What was seen of a process, and what else is known where others wait for it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sighting {
     pub presence: Presence,
     /// Since when; of who is connected, when it asked for something last.

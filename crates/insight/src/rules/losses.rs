@@ -195,7 +195,7 @@ pub(crate) fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Ve
         // Whether those are connected whose links are away is not known.
         let mut there = meeting.live().filter(|(_, info)| !links.is_away(info.peer));
         let few: Vec<_> = there.by_ref().take(FEW_LEFT).map(|(rank, info)| info.label(rank)).collect();
-        let left = Names { shown: few, more: there.count(), range: None };
+        let left = Names { shown: few, more: there.count(), ..Names::default() };
         some_ended(format!("meeting {}", meeting.number), ended.collect(), &left, Some(met), now)
     });
     let unnamed = run.world.ended_unnamed().into_iter();

@@ -138,7 +138,7 @@ pub(crate) fn expires(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
 
 /// What the round waits for, in the words of the rendezvous, with the pods that announced themselves and
 /// are not there.
-pub(crate) fn waits(run: &TrackedRun, announced: &[String], now: Timestamp) -> Option<Finding> {
+pub(crate) fn waits(run: &TrackedRun, announced: &Names, now: Timestamp) -> Option<Finding> {
     let native = run.native.as_ref()?;
     let (text, since, round) = (native.waits.as_ref()?, run.round.started?, run.round.number);
     let waited = Elapsed(now.since(since));
@@ -151,7 +151,6 @@ pub(crate) fn waits(run: &TrackedRun, announced: &[String], now: Timestamp) -> O
     // The others have left since.
     let done = native.finished.saturating_sub(count(at_exit.count()));
     let done = Names::of((done > 0).then(|| Place::Node.count(done)));
-    let announced = Names::of(announced.iter().cloned());
     let reason = Code::NodesMissing
         .says(format!("round {round} is not complete after {waited}: {text}"))
         .predicate()
@@ -159,7 +158,7 @@ pub(crate) fn waits(run: &TrackedRun, announced: &[String], now: Timestamp) -> O
         .joined(Place::Node, run.joined(), Some(native.expected.min))
         .from(Some(native.expected.source))
         .misses_each(Place::Node, native.missing.iter().map(|node| (node.label(), node.seen())))
-        .and("announced, and not there", &announced)
+        .and("announced, and not there", announced)
         .and("finished, and at the exit barrier of a round before", &at_exit)
         .and("finished and left", &done)
         .when(native.is_enough, |reason| reason.severe(Severity::Info));

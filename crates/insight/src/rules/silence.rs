@@ -22,8 +22,8 @@ impl Graph<'_> {
                 ExpectedWriter::Rank(_) | ExpectedWriter::NcclRankZero => Place::Rank,
                 _ => return None,
             };
-            let is_back = self.links.back_for(wait.view.peer, self.now).is_some();
-            let is_here = !is_back && !self.links.is_away(wait.view.peer);
+            let is_back = self.jobs.links.back_for(wait.view.peer, self.now).is_some();
+            let is_here = !is_back && !self.jobs.links.is_away(wait.view.peer);
             let (run, who) = (self.run_waiting(&wait.view).filter(|_| is_here)?, self.who(conn));
             let since = Timestamp(self.now.0.saturating_sub(ago.0));
             let says =
@@ -40,7 +40,7 @@ impl Graph<'_> {
     /// round. While an agent waits here it sends none.
     pub(crate) fn without_heartbeat(&self, run: &TrackedRun) -> Option<Finding> {
         let late = run.late_after();
-        let is_awake = late.is_some_and(|late| self.now.since(self.awake_since) >= late);
+        let is_awake = late.is_some_and(|late| self.now.since(self.jobs.awake_since) >= late);
         let late = late.unwrap_or_default();
         // When all were frozen for so long each takes itself for dead: they read the state, and send no
         // heartbeats any more.
@@ -53,8 +53,8 @@ impl Graph<'_> {
         let may_send = |node: &&TrackedNode| {
             client(node).is_some_and(|client| {
                 !self.store.waited_just_now(client, self.now)
-                    && !self.links.is_away(client.peer)
-                    && self.links.back_for(client.peer, self.now).is_none_or(|since| since >= late)
+                    && !self.jobs.links.is_away(client.peer)
+                    && self.jobs.links.back_for(client.peer, self.now).is_none_or(|since| since >= late)
             })
         };
         let is_out = |node: &&TrackedNode| node.is_silent() && node.round == run.round.number;

@@ -54,18 +54,20 @@ impl Graph<'_> {
         let mut groups: HashMap<GroupKey, Group> = HashMap::new();
         // Waits for the same writer have the same root.
         let mut roots: HashMap<(RunKey, u32, Option<u64>, ExpectedWriter, &str), Root> = HashMap::new();
-        for (&conn, wait) in self.store.waits.iter().filter(|(_, wait)| !self.links.is_away(wait.view.peer)) {
+        for (&conn, wait) in
+            self.store.waits.iter().filter(|(_, wait)| !self.jobs.links.is_away(wait.view.peer))
+        {
             let Some(key) = wait.view.missing.first() else { continue };
             let first = wanted(key);
             let Some(run) = self.run_of(self.store.clients.get(&conn), &first) else { continue };
             // The explanation of the node itself says this.
-            if self.runs.get(&run).is_some_and(|run| Self::without_ranks(run, key).is_some()) {
+            if self.jobs.runs.get(&run).is_some_and(|run| Self::without_ranks(run, key).is_some()) {
                 continue;
             }
-            let meeting = self.runs.get(&run).map_or(0, |run| self.meeting(conn, run).number);
+            let meeting = self.jobs.runs.get(&run).map_or(0, |run| self.meeting(conn, run).number);
             let root = roots
                 .entry((run.clone(), meeting, first.round, first.writer, first.what))
-                .or_insert_with(|| self.root(conn, self.runs.get(&run)))
+                .or_insert_with(|| self.root(conn, self.jobs.runs.get(&run)))
                 .clone();
             let about = match &root {
                 // These are told by their keys.
@@ -99,7 +101,7 @@ impl Graph<'_> {
             .into_iter()
             .filter_map(|((key, number, mut about), mut group)| {
                 group.waits.sort_unstable();
-                let run = self.runs.get(&key)?;
+                let run = self.jobs.runs.get(&key)?;
                 let meeting = self.meeting(*group.waits.first()?, run);
                 if number > 0 {
                     about = format!("{about} of meeting {number}");
@@ -205,7 +207,7 @@ impl Graph<'_> {
     /// The dead among these nodes, and how they have gone.
     fn with_ends<'n>(&self, nodes: impl Iterator<Item = &'n TrackedNode>) -> Names {
         let gone = nodes.filter(|node| node.is_dead()).filter_map(|node| Some((node, node.gone_as()?)));
-        Names::of_some(gone, |(node, gone)| format!("{} ({})", node.label(), gone.says(self.now)))
+        self.seen(gone, |(node, gone)| (node.label(), gone))
     }
 
     /// Ranks that had met make their group again, nobody waits, and some have not come again: who has come
@@ -214,7 +216,7 @@ impl Graph<'_> {
         let waiting: BTreeSet<_> =
             self.store.waits.values().filter_map(|wait| self.run_waiting(&wait.view)).collect();
         let is_it = |run: &&TrackedRun| !run.has_agents() && !waiting.contains(&run.key) && run.goes_on();
-        let runs = self.runs.values().filter(|run| run.store() == Some(self.store.port)).filter(is_it);
+        let runs = self.jobs.runs.values().filter(|run| run.store() == Some(self.store.port)).filter(is_it);
         let found = runs.filter_map(|run| {
             let meeting = run.world.shown();
             let since = meeting.started.filter(|_| meeting.met.is_none() && meeting.joined() > 0)?;
@@ -222,16 +224,14 @@ impl Graph<'_> {
             let size = meeting.size.filter(|_| meeting.first_met.is_some()).unwrap_or_default();
             let ended = (0..size.min(MOST_RANKS)).filter(|&rank| meeting.rank(rank).is_none());
             let ended = ended.filter_map(|rank| meeting.holder(rank).map(|info| (rank, info)));
-            let ended = ended.filter_map(|(rank, info)| Some((info.label(rank), info.gone_as()?)));
-            let ended: Vec<_> = ended.collect();
-            let gone = Names::of_some(&ended, |(who, gone)| format!("{who} ({})", gone.says(self.now)));
+            let ended = ended.filter_map(|(rank, info)| Some((rank, info, run.gone_as(info)?)));
+            let gone = self.seen(ended, |(rank, info, gone)| (info.label(rank), gone));
             let again = Place::Rank.have(meeting.joined(), meeting.size);
             let reason = Code::Waiting
                 .says(format!("{again} published again, the first {} ago", Elapsed(self.now.since(since))))
                 .joined(Place::Rank, meeting.joined(), meeting.size)
                 .lacks("not published again", Place::Rank, &absent, Presence::Connected)
-                .and("gone, and not published again", &gone)
-                .misses_each(Place::Rank, ended)
+                .lacks("gone, and not published again", Place::Rank, &gone, Presence::Closed)
                 .look_at(AGAIN);
             let wrote = meeting.ranks().map(|(rank, info)| info.wrote(rank));
             let finding = Finding::new(reason, "not again", since).seen(wrote);

@@ -128,7 +128,7 @@ worker 0..3; publish 0,1 of 4; await 0,1 2; until 35; see rank_grid.states=jj.. 
 rank 0,1 of 3; rank 2 of 4; pass 5; see rank_grid.states=jjj; leave 2; pass 5; see rank_grid.states=jj.
 = a rank that has left is not never seen in the facts
 rank 0..3 of 4; await 0 3; leave 2; pass 35; holds waiting
-see explanation.facts.missing.presence.is=never_seen,closed
+see explanation.facts.missing.presence.is=never_seen,closed explanation.facts.missing.at=null,0.0
 = what was lost before all came is past [soon free]
 gather 0,1 of 3; pass 2; leave 1; pass 3; holds lost=1; leave 0; pass 0.3
 rank 10..13:0 of 3; pass 3; said lost=1; see explanation=null; see state=running

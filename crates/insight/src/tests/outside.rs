@@ -13,6 +13,9 @@ fn who_is_of_no_job_is_told_or_left_alone() {
 = a process that published on one of its connections is named once
 come 1; conn 4 801 at 10.0.0.1; set 1 /w/0/0 gloo; come 2; wait 2 /go; pass 6; nowhere 801 at
 says not there: process 801 on host1, rank 0 of `/w/0` (connected
+= processes of a program have one address and process id, and one of them does not wait
+come 0..3 1 at 10.0.0.9; wait 0,1 /go; pass 6; nowhere process 1 at 10.0.0.9 has | that are connected wait
+says process 1 at 10.0.0.9 and process 1 at 10.0.0.9 have | not there: process 1 at 10.0.0.9 (connected
 = a process does not come to a barrier of programs, and one ended long before
 come 1..5; leave 4; pass 90; add 1,2 /ckpt/num_members; wait 1,2 /ckpt/last_member; pass 6
 says 801 at 10.0.0.1 and process 802 | the barrier `/ckpt`, which 2 | not there: process 803 at 10.0.0.3 (

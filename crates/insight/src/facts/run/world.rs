@@ -257,6 +257,13 @@ impl World {
         }
     }
 
+    /// Several processes have this address and process id.
+    pub(crate) fn share(&mut self, process: Process) {
+        self.connected.share(process);
+        let its = self.meetings.iter_mut().flat_map(Meeting::known_mut);
+        its.filter(|info| info.process() == Some(process)).for_each(|info| info.shares = true);
+    }
+
     /// Rank 0 publishes the NCCL id of all ranks.
     pub(crate) fn publish_nccl_id(&mut self, conn: ConnId, listens: Option<IpAddr>, wrote: Evidence) {
         let is_it = |root: &NcclRoot| root.conn == conn || root.wrote.process() == wrote.process();

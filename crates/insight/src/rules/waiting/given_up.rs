@@ -15,7 +15,7 @@ pub(crate) fn gave_up(key: &[u8], known: GivenUp) -> Finding {
     let GivenUp { at, waited, who, more, again, is_of_program, writer, missing, others, ended } = known;
     let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();
     let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
-    let who = Names { shown, more, range: None };
+    let who = Names { shown, more, ..Names::default() };
     let (about, waited) = (ShownKey(key).to_string(), Elapsed(waited));
     let goes_on = if again { " and goes on" } else { "" };
     // The one that must write it is named already.
@@ -44,7 +44,7 @@ pub(crate) fn reported(who: &str, at: Timestamp) -> Finding {
 impl Graph<'_> {
     /// What is known of a key on which a client gives up: who must write it, and who of its run is not there.
     pub(crate) fn beside(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> GivenUp {
-        let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
+        let (run, wanted) = (run.and_then(|run| self.jobs.runs.get(run)), wanted(key));
         let is_of_group = own_member(key).is_some_and(|(group, ..)| self.published().contains_key(group));
         let is_of_program = classify(key).is_none() && !is_of_group;
         let known = GivenUp { writer: self.writer(run, conn, &wanted), is_of_program, ..GivenUp::default() };

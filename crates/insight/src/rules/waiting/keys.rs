@@ -70,7 +70,7 @@ impl Graph<'_> {
     pub(crate) fn of_unknown_keys(&self) -> Vec<(Option<RunKey>, Finding)> {
         const MOST: usize = 64;
         let is_message = |key: &[u8]| matches!(classify(key), Some(KeyPattern::Message));
-        let is_here = |wait: &&Waiting| !self.links.is_away(wait.view.peer);
+        let is_here = |wait: &&Waiting| !self.jobs.links.is_away(wait.view.peer);
         // A program may have many keys of its own: barriers come first.
         let mut by_key: BTreeMap<(bool, &[u8]), Waiters<'_>> = BTreeMap::new();
         for wait in self.store.every_wait().filter(is_here) {
@@ -128,7 +128,7 @@ impl Graph<'_> {
             let has_ranks = run.world.meetings.iter().any(Meeting::is_live);
             is_here && run.goes_on() && (run.has_agents() || has_ranks)
         };
-        self.runs.values().any(is_job)
+        self.jobs.runs.values().any(is_job)
     }
 
     /// What `members` of a run, each with its wait, wait for at one key of the program. Who is not there is
@@ -149,8 +149,8 @@ impl Graph<'_> {
         // A process of no job may wait on several connections.
         let mut processes = HashSet::new();
         members.retain(|(_, wait)| {
-            let process = wait.view.pid.filter(|_| run.is_none()).map(|pid| (wait.view.peer.ip(), pid));
-            process.is_none_or(|process| processes.insert(process))
+            let is_known = wait.view.pid.is_some() && run.is_none();
+            !is_known || processes.insert(wait.origin())
         });
         let publisher_of = |conn: &ConnId| {
             self.store.publishers.iter().find(|(_, it)| it.conn == *conn && it.gone.is_none())
@@ -162,7 +162,7 @@ impl Graph<'_> {
             },
             None => process(wait.view.pid, wait.view.peer),
         });
-        let run = run.and_then(|run| self.runs.get(run));
+        let run = run.and_then(|run| self.jobs.runs.get(run));
         let &(first, wait) = members.first()?;
         let mut all_polled = members.iter().filter_map(|(_, wait)| wait.view.polled);
         let one = all_polled.next();
@@ -348,7 +348,7 @@ impl Graph<'_> {
 
     /// Who has this connection, or had it.
     fn named(&self, conn: ConnId) -> Option<String> {
-        let meetings = || self.runs.values().flat_map(|run| &run.world.meetings);
+        let meetings = || self.jobs.runs.values().flat_map(|run| &run.world.meetings);
         let rank = || meetings().flat_map(Meeting::ranks).find(|(_, info)| info.conn == conn);
         let passed = || self.store.passed.iter().find(|it| it.conn == conn).map(|it| it.closed.who.clone());
         let conn = self.store.moved.get(&conn).copied().unwrap_or(conn);

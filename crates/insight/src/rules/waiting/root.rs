@@ -91,7 +91,7 @@ impl Graph<'_> {
     pub(crate) fn trace(&self, conn: ConnId) -> Option<Traced> {
         let first = wanted(self.wait_of(conn, None)?.view.missing.first()?);
         let run_key = self.run_of(self.store.clients.get(&conn), &first);
-        let run = run_key.as_ref().and_then(|key| self.runs.get(key));
+        let run = run_key.as_ref().and_then(|key| self.jobs.runs.get(key));
         let (writer, reason) = (self.writer(run, conn, &first), self.because(conn, run));
         Some(Traced { who: self.waiter(conn), writer, reason, run: run_key })
     }
@@ -200,7 +200,7 @@ impl Graph<'_> {
     fn because(&self, conn: ConnId, run: Option<&TrackedRun>) -> Option<String> {
         Some(match &self.root(conn, run) {
             Root::At { asked: Wanted { writer: ExpectedWriter::LastAtExit, .. }, .. } => {
-                at_exit(run?, self.links, self.now)?.reason.text
+                at_exit(run?, &self.jobs.links, self.now)?.reason.text
             }
             Root::Counting { host, counted: Counted { clients, .. } } => {
                 let (host, have) = (self.host_label(*host, run), if *clients == 1 { "has" } else { "have" });

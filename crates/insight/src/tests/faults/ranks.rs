@@ -49,6 +49,10 @@ tells waiting: rank 2, pid 1, 10.0.0.9
 = env: two containers with one address and process id tell no rank
 rank 0 of 3; come 1 1 at 10.0.0.9; add 1 init/; come 2 1 at 10.0.0.9; add 2 init/; await 0 1
 tells waiting: pid 1, 10.0.0.9
+= env: containers with one address and process id, two of which are rank 0
+for 0..3: come % 1 at 10.0.0.9; add % init/; publish % of 4
+await 0..3 3; pass 5; come 10 1 at 10.0.0.9; add 10 init/; publish 10:0 of 4; await 10 1
+tells duplicate_rank: rank 0, pid 1, host0 never waits for `/default_pg
 = env: of containers with one address and process id, one tells no rank and ends
 for 0,1: come % 1 at 10.0.0.9; add % init/; publish % of 3
 come 2 1 at 10.0.0.9; add 2 init/; pass 0.2; leave 2; await 0,1 2

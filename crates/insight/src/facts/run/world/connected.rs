@@ -65,6 +65,15 @@ impl Connected {
         self.most = self.most.max(self.processes());
     }
 
+    /// Several processes have this address and process id: each connection is taken for one.
+    pub(crate) fn share(&mut self, process: Process) {
+        self.processes.remove(&process);
+        for conn in self.conns.values_mut().filter(|conn| conn.process == Some(process)) {
+            conn.process = None;
+            self.unnamed = self.unnamed.saturating_add(1);
+        }
+    }
+
     /// A process uses the keys of a group.
     pub(crate) fn uses_group(&mut self, conn: ConnId) {
         let Some(conn) = self.conns.get_mut(&conn).filter(|conn| !conn.is_of_group) else { return };

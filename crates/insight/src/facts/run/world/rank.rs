@@ -25,6 +25,8 @@ pub(crate) struct RankInfo {
     /// How often it had made its groups before: only ranks that have made them equally often meet.
     pub(crate) made_before: Option<u32>,
     pub(crate) standing: Standing,
+    /// Other processes have its address and process id.
+    pub(crate) shares: bool,
 }
 
 /// What has become of the address that a process published.
@@ -76,9 +78,9 @@ impl RankInfo {
         Some(Sighting::at(Presence::gone(self.is_cut_off), self.gone?))
     }
 
-    /// The process, where it told its id.
+    /// The process, where it told its id and no other has it.
     pub(crate) fn process(&self) -> Option<Process> {
-        Some((self.peer.ip(), self.pid?))
+        Some((self.peer.ip(), self.pid.filter(|_| !self.shares)?))
     }
 
     /// It published its address.
