@@ -49,7 +49,9 @@ impl World {
         }
         for it in &self.elastic.processes {
             let (run, being) = (key(&it.agent.terms.run), self.agent_now(it, states));
-            runs.entry(run).or_default().add(being, self.heard_of.contains(&it.client));
+            // Its first request is no word about a run.
+            let is_known = self.heard_of.contains(&it.client) && self.reference.come(it.client).next > 1;
+            runs.entry(run).or_default().add(being, is_known);
         }
         // A restarted server cannot distinguish the ranks of one static run from those of the next. If their
         // run is not known, all of them are in one run without an id.
