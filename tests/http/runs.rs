@@ -278,7 +278,7 @@ fn a_tcpstore_client_on_the_admin_port_is_told_where_the_store_is() {
 fn a_key_that_is_there_and_polled_is_not_missing() {
     let server = TestServer::start(&[]);
     let mut client = Client::connect(&server, 1);
-    client.set("/bar/init", "3");
+    client.say(&Request::Add { key: b"/bar/init", delta: 3 });
     eventually("the poll is shown", || {
         client.say(&Request::Get { key: b"/bar/init" });
         let waits = get(&server, "/api/v1/waits").json();

@@ -294,7 +294,7 @@ impl Store {
                 };
                 match ready {
                     _ if !fx.observes() => {}
-                    true => self.looks_well(conn, id, keys, fx),
+                    true => self.finds(conn, keys.iter()),
                     false => self.looks_in_vain(conn, keys.iter()),
                 }
                 fx.reply(Reply::Ready(ready));
@@ -339,15 +339,14 @@ impl Store {
                 }
                 fx.reply(Reply::Nonce(nonce));
             }
-            Request::QueuePush { key, value } => self.queue_push(key, value, fx)?,
+            Request::QueuePush { key, value } => self.queue_push(conn, key, value, fx)?,
             Request::QueuePop { key } => self.queue_pop(conn, key, fx),
             Request::QueueLen { key } => {
-                let id = self.keys.find(key);
-                let len = id.map_or(0, |id| self.keys.slot(id).queue_len());
-                match id {
+                let len = self.keys.find(key).map_or(0, |id| self.keys.slot(id).queue_len());
+                match len {
                     _ if !fx.observes() => {}
-                    Some(id) => self.counts_items(conn, id, len, fx),
-                    None => self.looks_in_vain(conn, std::iter::once(key)),
+                    0 => self.looks_in_vain(conn, std::iter::once(key)),
+                    _ => self.finds(conn, std::iter::once(key)),
                 }
                 fx.reply(Reply::count(len));
             }

@@ -1,17 +1,20 @@
 //! Clients that ask for one key again and again: they wait, although each of their requests is answered at
-//! once. Barriers are made like that which count arrivals, and whatever does not want to block. They are
-//! shown as the waits that they are.
+//! once. They are shown as the waits that they are.
+//!
+//! Here it is decided what is such a wait, and not only a look at a flag beside some work: its process does
+//! nothing else meanwhile, and what it asks for is not there; or others have to add to a number to which it
+//! has added, as a barrier does that counts arrivals; or it is refused what it tries to set, as a lock.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::effects::Effects;
 use super::keyspace::Slot;
 use super::number::parse_counter;
 use super::slot::SlotId;
-use super::{List, Store, WaitView, WaitedKey};
+use super::{Process, Store, WaitView, WaitedKey};
 use rallypoint_protocol::ids::{ConnId, Timestamp};
-use rallypoint_protocol::keys::{is_asked_for, is_of_program, is_promised};
+use rallypoint_protocol::keys::{is_asked_for, is_promised};
 
 /// What a client finds that asks for a key again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,18 +23,12 @@ pub enum Polled {
     Absent,
     /// The key is not there, and the client waits for it each time, until a time-out.
     AbsentAgain,
-    /// It looks whether the key is there, and it is.
-    There,
-    /// It reads this number.
+    /// It has added to this number, and reads it.
     Is(i64),
-    /// It reads the same value, which is no number and has this fingerprint.
-    Same(u64),
     /// Its compare-set is refused: another has set the key, such as a lock.
     Held,
     /// It adds to the key and takes that back, as others have added to it, too.
     Shared,
-    /// It reads that the queue has so many items.
-    Items(usize),
 }
 
 impl Polled {
@@ -44,7 +41,7 @@ impl Polled {
 /// What a connection asks for.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
-    /// What it read, looked for or tried to set last…
+    /// What it added to or tried to set last…
     reads: [Option<Read>; Self::MOST],
     /// …of which the next one takes the place of this.
     next: usize,
@@ -60,7 +57,7 @@ pub(super) struct Asks {
 #[derive(Debug)]
 struct Read {
     slot: SlotId,
-    /// How often it has done so since the first time.
+    /// How often it has read that or was refused since the first time.
     times: u8,
     /// It has added to that, and not taken anything back since.
     has_added: bool,
@@ -81,6 +78,11 @@ struct Asked {
 }
 
 impl Asked {
+    /// Whether it is a wait whatever else its process does: it blocks nearly always, or pauses for long.
+    fn is_apart(&self) -> bool {
+        self.found == Polled::AbsentAgain || is_promised(&self.key)
+    }
+
     /// Whether it still asks for it. Who waits for what is promised pauses for longer.
     fn is_recent(&self, now: Timestamp) -> bool {
         now.since(self.last) < Duration::from_millis(if is_promised(&self.key) { 10_000 } else { 2500 })
@@ -105,10 +107,10 @@ impl Asks {
         self.reads.iter_mut().flatten().find(|read| read.slot == slot)
     }
 
-    /// It asks for what this slot holds, for the first time.
+    /// It comes to this slot for the first time.
     #[inline]
-    fn begins(&mut self, slot: SlotId) {
-        self.reads[self.next] = Some(Read { slot, times: 0, has_added: false, noted: 0 });
+    fn begins(&mut self, slot: SlotId, has_added: bool) {
+        self.reads[self.next] = Some(Read { slot, times: 0, has_added, noted: 0 });
         self.next = self.next.wrapping_add(1) % Self::MOST;
     }
 
@@ -131,10 +133,14 @@ impl Store {
     /// …and further keys not shown.
     const MOST_ASKED: usize = 512;
 
-    /// A client has read what the slot `id` holds, and is shown when it does so again and again.
+    /// A client has read what the slot `id` holds. Who has added to that waits for others; else it does
+    /// something else than to ask in vain.
     #[inline]
     pub(super) fn reads(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
-        if self.comes_again(conn, id, fx) {
+        let Some(session) = self.session_mut(conn) else { return };
+        if !session.asks.known(id).is_some_and(|read| read.has_added) {
+            self.polls_no_more(conn);
+        } else if self.comes_again(conn, id, fx) {
             self.reads_again(conn, id);
         }
     }
@@ -142,13 +148,10 @@ impl Store {
     #[cold]
     fn reads_again(&mut self, conn: ConnId, id: SlotId) {
         let slot = self.keys.slot(id);
-        let (Some(value), key) = (slot.value(), slot.key()) else { return };
-        let found = match number_in(value) {
-            Some(number) if is_asked_for(key) => Polled::Is(number),
-            None if is_of_program(key) => Polled::Same(fingerprint(value)),
-            _ => return,
-        };
-        self.polls(conn, key.into(), found, Duration::ZERO);
+        let number = slot.value().and_then(|value| number_in(value)).filter(|_| is_asked_for(slot.key()));
+        if let Some(number) = number {
+            self.polls(conn, slot.key().into(), Polled::Is(number), Duration::ZERO);
+        }
     }
 
     /// A client has added `delta` to a number that is `sum` now. Who takes back what it added, again and
@@ -165,12 +168,14 @@ impl Store {
         let known = session.asks.known(id);
         let had_added = known.map(|read| std::mem::replace(&mut read.has_added, delta > 0));
         if had_added.is_none() {
-            session.asks.begins(id);
+            session.asks.begins(id, delta > 0);
         }
-        if had_added.is_none() || delta == sum {
-            self.polls_no_more(conn);
-        } else if had_added == Some(true) && delta < 0 && sum > 0 {
+        let had_added = had_added.unwrap_or_default();
+        if had_added && delta < 0 && sum > 0 {
             self.is_refused(conn, id, Polled::Shared, fx);
+        } else if had_added || delta < 0 || delta == sum {
+            // It counts, or has the lock.
+            self.polls_no_more(conn);
         }
     }
 
@@ -192,7 +197,7 @@ impl Store {
         let Some(session) = self.session_mut(conn) else { return false };
         let second = session.heard.0.as_secs();
         let Some(read) = session.asks.known(id) else {
-            session.asks.begins(id);
+            session.asks.begins(id, false);
             self.polls_no_more(conn);
             return false;
         };
@@ -203,17 +208,6 @@ impl Store {
             read.noted = second.saturating_add(1);
         }
         is_due
-    }
-
-    /// A client asks how many items the queue in the slot `id` has.
-    pub(super) fn counts_items(&mut self, conn: ConnId, id: SlotId, items: usize, fx: &mut impl Effects) {
-        if items > 0 {
-            self.finds_slot(conn, id);
-        }
-        if self.comes_again(conn, id, fx) && is_of_program(self.keys.slot(id).key()) {
-            let key = self.keys.slot(id).key().into();
-            self.polls(conn, key, Polled::Items(items), Duration::ZERO);
-        }
     }
 
     /// A client found what it had asked for in vain again and again: these keys are there.
@@ -235,22 +229,17 @@ impl Store {
         }
     }
 
-    /// A client does something else than what it did again and again with a key that is there.
+    /// A client does something else than to ask in vain.
     #[inline]
     pub(super) fn polls_no_more(&mut self, conn: ConnId) {
         if let Some(session) = self.session_mut(conn).filter(|session| !session.asks.open.is_empty()) {
-            session.asks.open.retain(|it| it.found.is_absent());
+            session.asks.open.retain(Asked::is_apart);
         }
     }
 
     /// A client has looked for keys of which one is not there.
     #[cold]
     pub(super) fn looks_in_vain<'k>(&mut self, conn: ConnId, keys: impl Iterator<Item = &'k [u8]>) {
-        let Some(session) = self.session_mut(conn) else { return };
-        if session.asks.open.iter().any(|it| it.found == Polled::There) {
-            session.asks.reads = Default::default();
-            self.polls_no_more(conn);
-        }
         let mut some = keys.take(Asks::MOST);
         let Some(key) = some.find(|key| is_asked_for(key) && !self.is_present(key)) else { return };
         if self.session(conn).is_some_and(|session| !session.asks.is_noted(key, session.heard)) {
@@ -265,31 +254,6 @@ impl Store {
         if is_asked_for(&key) {
             let found = if waited < NO_LOOK { Polled::Absent } else { Polled::AbsentAgain };
             self.polls(conn, key, found, waited);
-        }
-    }
-
-    /// A client has looked for keys, and they are there; `id` is the slot of the only one. Who looks for one
-    /// again and again waits until it is gone, as a lock.
-    #[inline]
-    pub(super) fn looks_well(
-        &mut self,
-        conn: ConnId,
-        id: Option<SlotId>,
-        keys: List<'_>,
-        fx: &mut impl Effects,
-    ) {
-        let Some(session) = self.session_mut(conn) else { return };
-        let known = id.filter(|id| session.asks.known(*id).is_some());
-        if let (None, Some(id)) = (known, id) {
-            session.asks.begins(id);
-        }
-        self.finds(conn, keys.iter());
-        match (known, keys.iter().next()) {
-            (Some(id), Some(key)) if self.comes_again(conn, id, fx) && is_of_program(key) => {
-                self.polls(conn, key.into(), Polled::There, Duration::ZERO);
-            }
-            (Some(_), _) => {}
-            (None, _) => self.polls_no_more(conn),
         }
     }
 
@@ -312,6 +276,7 @@ impl Store {
     pub fn asking(&mut self, now: Timestamp) -> Vec<WaitView> {
         let mut waits = Vec::new();
         let mut conns = std::mem::take(&mut self.asking);
+        let processes = self.doing(&conns, now);
         conns.retain(|&conn| {
             // It may wait for one at this moment.
             let registrations = self.registrations_of(conn).iter().take(Asks::MOST);
@@ -328,7 +293,11 @@ impl Store {
                 return false;
             };
             let room = Self::MOST_ASKED.saturating_sub(waits.len());
-            let lasting = session.asks.open.iter().filter(|it| it.lasts() && self.is_so(it)).take(room);
+            let others = processes.get(&session.process()).into_iter().flatten();
+            let did = others.filter(|(other, _)| *other != conn).map(|(_, did)| *did).max();
+            let waits_for = |it: &&Asked| it.lasts() && self.is_so(it);
+            let alone = |it: &&Asked| it.is_apart() || did.is_none_or(|did| did <= it.since);
+            let lasting = session.asks.open.iter().filter(waits_for).filter(alone).take(room);
             waits.extend(lasting.map(|it| {
                 let waited = now.since(it.since).saturating_add(it.waited);
                 let polled = Some(it.found);
@@ -340,26 +309,30 @@ impl Store {
         waits
     }
 
+    /// When the processes of these connections did something else than to look for keys: with each of their
+    /// connections. One that waits does so now.
+    fn doing(&self, conns: &[ConnId], now: Timestamp) -> HashMap<Process, Vec<(ConnId, Timestamp)>> {
+        let named = conns.iter().filter_map(|conn| self.session(*conn).filter(|it| it.pid.is_some()));
+        let mut doing: HashMap<Process, Vec<_>> = named.map(|it| (it.process(), Vec::new())).collect();
+        if doing.is_empty() {
+            return doing;
+        }
+        for session in self.sessions.iter().flatten().filter(|it| it.wait.is_some() || it.used_own_keys) {
+            if let Some(with) = doing.get_mut(&session.process()) {
+                with.push((session.conn, if session.wait.is_some() { now } else { session.heard }));
+            }
+        }
+        doing
+    }
+
     /// Whether the next one would find the same.
     fn is_so(&self, asked: &Asked) -> bool {
         let slot = self.keys.find(&asked.key).map(|id| self.keys.slot(id));
-        let is_present = slot.is_some_and(Slot::is_present);
         match asked.found {
-            Polled::Absent | Polled::AbsentAgain => !is_present,
             Polled::Is(number) => slot.and_then(|slot| number_in(slot.value()?)) == Some(number),
-            Polled::Items(items) => slot.is_some_and(|slot| slot.queue_len() == items),
-            Polled::Same(is) => slot.and_then(|slot| Some(fingerprint(slot.value()?))) == Some(is),
-            _ => is_present,
+            found => found.is_absent() != slot.is_some_and(Slot::is_present),
         }
     }
-}
-
-/// What tells a value from others: its length and its beginning.
-fn fingerprint(value: &[u8]) -> u64 {
-    const READ: usize = 256;
-    let mut hasher = DefaultHasher::new();
-    (value.len(), value.get(..READ).unwrap_or(value)).hash(&mut hasher);
-    hasher.finish()
 }
 
 /// The number that is all of a value.

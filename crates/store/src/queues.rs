@@ -14,6 +14,7 @@ use rallypoint_protocol::{Payload, Reply, Request};
 impl Store {
     pub(super) fn queue_push(
         &mut self,
+        conn: ConnId,
         key: &[u8],
         item: Payload<'_>,
         fx: &mut impl Effects,
@@ -33,6 +34,7 @@ impl Store {
             self.subtract_missing(id);
         }
         self.offer_item(id, fx);
+        self.polls_no_more(conn);
         Ok(())
     }
 

@@ -39,6 +39,7 @@ impl Store {
         let Some(id) = self.slot_to_write(conn, key, looked, fx) else { return Progress::Begun };
         self.start_new_barrier_life(id);
         self.write(conn, id, value.to_stored(), fx);
+        self.polls_no_more(conn);
         Progress::Done
     }
 
@@ -220,6 +221,7 @@ impl Store {
                 self.after_loss(id);
             }
         }
+        self.polls_no_more(conn);
         fx.reply(Reply::Number(deleted));
     }
 
@@ -252,6 +254,7 @@ impl Store {
         if let Some(journaled) = journaled {
             self.keys.journal_from(id, journaled);
         }
+        self.polls_no_more(conn);
         Ok(Progress::Done)
     }
 }

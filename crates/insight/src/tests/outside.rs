@@ -50,10 +50,6 @@ nowhere gave up
 come 1..4; wait 1,2 /broadcast_from/0/3; pass 6
 says not there: process 803 at 10.0.0.3 (connected | /broadcast_from/0/3 | 801
 says 802
-= what a program looked for comes, it reads something else, and another looks only once
-come 1,2; add 2 arrived; ask 2 /other
-20x ask 1 /done; get 1 arrived; pass 0.1
-set 2 /done; ask 1 /done; get 1 /done; pass 6; quiet
 = who polls is told what stands beside it and that two have written that
 come 1..4; set 1,2 /send/0/0
 12x ask 3 /send/0/1; pass 0.5
@@ -66,13 +62,21 @@ says rank 0 on host0 and rank 1 on host1 | not there: rank 2 on host2 | waited f
 come 1,2; wait 1,2 go; pass 4; cancel 1,2; leave 1; pass 5
 says process 801 at 10.0.0.1 gave up on `go` after 4 s
 nowhere 802 gave up | 802 at 10.0.0.2 gave up
-= who had locks of all kinds has ended and others try to take them, and one reads a text that it wrote
-come 1..7; lock 1 download; set 1 held; add 1 counter; set 1 state writing; leave 1; pass 1
-12x lock 2,3 download; ask 4 held; add 5 counter; take 5 counter; get 6 state; pass 0.5
+= who had locks has ended and others try to take them
+come 1..6; lock 1 download; add 1 counter; leave 1; pass 1
+12x lock 2,3 download; add 5 counter; take 5 counter; pass 0.5
 says 802 at 10.0.0.2 and process 803 | `download` again and again for | written by: process 801 at 10.0.0.1
-says 804 at 10.0.0.4 has asked for `held` again and again | which is there; gone: process 801 at 10.0.0.1
 says 805 at 10.0.0.5 has asked for `counter` again and again | they take back; gone: process 801
-says 806 at 10.0.0.6 has asked for `state` again and again | which has not changed; gone: process 801
+= who looks at a flag beside its work or reads what is there waits for nothing
+come 1..4; set 1 held; set 1 state writing
+12x ask 2 /stop; add 2 step; ask 3 held; get 3 state; pass 0.5
+quiet
+= a thread of each looks at a flag and one does not come to a barrier
+come 1..5; as 11 1; as 12 2; as 13 3; as 14 4; add 1..4 /ckpt/num_members; wait 1..4 /ckpt/last_member
+20x ask 11..15 /preempt; set 4 /alive; pass 0.5
+never preempt
+says barrier `/ckpt`, which 3 have reached | not there: process 804 at 10.0.0.4 (connected, asked last
+leave 4,14; pass 6; says gone: process 804 at 10.0.0.4 | all 3 processes that are connected wait
 = of a lock that was taken away and is had by another that one alone is named
 come 1..5; lock 1 ckpt; leave 1; pass 1; del 4 ckpt; lock 2 ckpt; leave 4; pass 1
 12x lock 3 ckpt; pass 0.5
@@ -89,10 +93,6 @@ wait 1 go; pass 0.2; set 2 go; pass 4; quiet
 = a program waits for what was there before the store was reset
 come 1; set 1 go; pass 1; reset; wait 1 go; pass 6
 says `go`, which does not exist; an operator reset
-= who polls on one connection and waits on another is told with its wait
-rank 0..3 of 3; met 0..3 3; as 12 2; wait 0 /go; wait 12 /other
-30x ask 2 /stop; pass 0.2
-says rank 2 on host2 (connected, waits for `/other`)
 = who waits for the id of a rank that is at a barrier has not arrived there
 rank 0..3 of 3; met 0..3 3; wait 0 pg/store_based_barrier_key:1:last_worker; wait 1,2 pg/cuda//0; pass 6
 says waiting for rank 0 on host0: connected, waits for | 2 processes wait

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::facts::{Meeting, Published, RunKey, TrackedRun, Waiting, process};
+use crate::facts::{Client, Meeting, Published, RunKey, TrackedRun, Waiting, process};
 use crate::identity::processes::Graph;
 use crate::reason::{
     Code, Finding, Hold, Names, Place, Presence, RESET, SAME_GROUPS, SLIP, Sighting, all, are, clients, has,
@@ -10,7 +10,7 @@ use crate::reason::{
 };
 use crate::rules::waiting::NOT_REACHED;
 use rallypoint_api::Severity;
-use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp, count, counted};
+use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp, count};
 use rallypoint_protocol::keys::{
     BARRIER, KeyPattern, RendezvousPart, Role, address_of, below_own_prefix, classify, is_asked_for,
     is_promised, own_member, published_by, store_barrier, wanted,
@@ -164,10 +164,7 @@ impl Graph<'_> {
         });
         let run = run.and_then(|run| self.jobs.runs.get(run));
         let &(first, wait) = members.first()?;
-        let mut all_polled = members.iter().filter_map(|(_, wait)| wait.view.polled);
-        let one = all_polled.next();
-        let is_one = one.is_some_and(Polled::is_absent) || all_polled.all(|other| Some(other) == one);
-        let polled = one.map(|it| if is_one { it } else { Polled::There });
+        let polled = members.iter().find_map(|(_, wait)| wait.view.polled);
         let number = if let Some(Polled::Is(it)) = polled { usize::try_from(it).ok() } else { None };
         let (size, arrived) = (wait.view.barrier_size, wait.view.arrived.map(|it| it as usize).or(number));
         let of_run = run.filter(|_| self.has_job()).map(|run| (run, self.meeting(first, run)));
@@ -246,11 +243,6 @@ impl Graph<'_> {
                     (format!("whose writer's connection closed {ago} ago"), WRITER_GONE)
                 }
                 (None, Some(Polled::Is(number))) => (format!("which is {number}"), POLLED),
-                (None, Some(Polled::Items(items))) => {
-                    (format!("which holds {}", counted(items, "item", "items")), POLLED)
-                }
-                (None, Some(Polled::Same(_))) => ("which has not changed".into(), POLLED),
-                (None, Some(Polled::There)) => ("which is there".into(), LOCKED),
                 (None, Some(Polled::Shared)) => {
                     ("to which others have added, too: what they add they take back".into(), LOCKED)
                 }
@@ -308,22 +300,19 @@ impl Graph<'_> {
     }
 
     /// `; all 3 processes that are connected wait`: none of them writes what they wait for. Agents write
-    /// nothing for programs. Who asks for what is there need not wait.
+    /// nothing for programs. Who only asks again and again is told as such.
     fn all_wait(&self) -> String {
         if self.store.is_large() {
             return String::new();
         }
-        let everybody = self.everybody();
-        let mut waits: HashMap<ConnId, bool> = HashMap::new();
+        let mut waits: HashMap<_, bool> = HashMap::new();
         for wait in self.store.every_wait() {
-            let is_wait = wait.view.polled.is_none_or(Polled::is_absent);
-            let known = everybody.get(&wait.view.conn).map_or(wait.view.conn, |(_, known)| *known);
-            *waits.entry(known).or_default() |= is_wait;
+            let blocks = wait.view.polled.is_none_or(|it| it == Polled::AbsentAgain);
+            *waits.entry(wait.origin()).or_default() |= blocks;
         }
-        let is_agent =
-            |conn: &ConnId| self.store.clients.get(conn).is_some_and(|client| client.role == Role::Agent);
-        let (agents, others): (HashSet<_>, HashSet<_>) =
-            everybody.values().map(|it| it.1).partition(is_agent);
+        let clients = || self.store.clients.values();
+        let agents: HashSet<_> = clients().filter(|it| it.role == Role::Agent).map(Client::origin).collect();
+        let others: HashSet<_> = clients().map(Client::origin).filter(|it| !agents.contains(it)).collect();
         let does: Option<Vec<bool>> = others.iter().map(|it| waits.get(it).copied()).collect();
         let Some(does) = does.filter(|does| does.len() > 1) else { return String::new() };
         let ask = if does.contains(&false) { " or ask again and again" } else { "" };
