@@ -23,7 +23,8 @@ fn lasts(jobs: &Jobs, topic: &Topic, entry: &Entry) -> Option<bool> {
     let Finding { reason, evidence, since, .. } = &entry.finding;
     let Some(run) = topic.run.as_ref().and_then(|key| jobs.runs.get(key)) else { return Some(false) };
     let is_past = match reason.code {
-        JoinRefused | RunClosed | RunStarted | TorchVersionsDiffer => false,
+        RunStarted | TorchVersionsDiffer => false,
+        JoinRefused | RunClosed => run.round.completed.is_some_and(|completed| *since < completed),
         Code::WorldSizesDiffer => return run.world.differ.then_some(true),
         // A run that is over ended with this.
         Code::GaveUp if matches!(run.state, RunState::Gone | RunState::Ended) => false,

@@ -335,7 +335,7 @@ gate a:0/2 b:1/2; join a; pass 40; see missing.name=b missing.presence=announced
 = a failed worker and a refused node are told with the run
 two; close node a; left a failed; pass 3
 3x join late; pass 1
-said join_refused=1
+said join_refused=1; pass 5; left b; pass 12; join a; join b; pass 5; see explanation=null
 = two backends under one id are two runs and a finding
 join a; pass 2; silent; lab join 1; pass 3; holds two_backends=2; pass 40; said nodes_missing=0
 = a native run is told once that it has finished
@@ -504,7 +504,7 @@ see explanation.code=round_complete explanation.severity=warning
 = survivors that meet again in the same processes are told so (2)
 nodes 2..3; come a b c; beats a:0 3; beats b:1 3; beats c:2 3; cut id2
 17x pass 1; beats a:0 3; beats b:1 3
-back a:0; back b:1; pass 40; see explanation.code=lost explanation.severity=error
+back a:0; back b:1; pass 40; see explanation=null
 never nobody was started again
 ",
     );

@@ -213,8 +213,7 @@ impl TrackedRun {
         count(others.saturating_add(waiting))
     }
 
-    /// Since when what has happened before is past: all have come or are back, or the run is over. An error
-    /// is not while they are fewer than in the round before.
+    /// Since when what has happened before is past: all have come or are back, or the run is over.
     pub(crate) fn mended(&self, reason: &Reason) -> Option<Timestamp> {
         let (met, is_error) = (self.world.shown().met, reason.severity == Severity::Error);
         match self.state {
@@ -222,7 +221,6 @@ impl TrackedRun {
             // The native rendezvous says itself how it ended.
             state if state.is_over() && self.native.is_none() => self.round.over_at,
             _ if !self.has_agents() => met,
-            _ if is_error && !self.is_elastic() && self.round.group < self.life.earlier_size => None,
             _ => {
                 let back = self.round.back.filter(|_| !self.lingering().any(TrackedNode::is_silent));
                 let completed = self.round.completed.filter(|_| !is_error || self.lost().next().is_none());
