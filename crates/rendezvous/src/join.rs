@@ -216,6 +216,12 @@ impl Run {
             let signs = newcomers.map(|member| Sign::now(Did::Joined, &member.info.who())).collect();
             return Break { why: Why::Newcomers, signs };
         }
+        // Who stood by has a place, as an operator expects more.
+        let forms = || self.walk().any(|(_, member)| member.seat == Seat::Forming);
+        if let Some(current) = self.current.as_ref().filter(|_| self.size.is_some() && forms()) {
+            let nodes = current.present.saturating_add(current.unreported()).saturating_add(1);
+            return Why::Resized { nodes, expected: self.most_nodes() }.into();
+        }
         let is_quiet =
             |member: &&Member| matches!(member.seat, Seat::InRound(_)) && member.watched && !member.parked;
         let quiet = || self.walk().map(|(_, member)| member).filter(is_quiet);

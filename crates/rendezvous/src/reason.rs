@@ -245,7 +245,7 @@ pub enum Why {
     Rejoined,
     /// The nodes join again so that new nodes can join them.
     Newcomers,
-    /// An operator expects fewer nodes than the round has.
+    /// An operator expects another number of nodes than the round has.
     #[expect(missing_docs, reason = "its sentence says it")]
     Resized { nodes: u32, expected: u32 },
     /// After a restart of the server, some nodes of the round did not report.

@@ -273,6 +273,7 @@ fn a_round_forms_anew_when_other_nodes_are_expected() {
         table.join(again(node, "3", 2, 4)).expect("a place");
     }
     assert_eq!(table.completed[2].participants.len(), 4);
+    table.told("round 2 is over: it has 3 nodes, and an operator expects 4");
     // If the round lacks a node, the next one that comes starts a new round.
     table.leave("d");
     for node in ["a", "b", "c"] {
