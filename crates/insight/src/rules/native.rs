@@ -201,7 +201,7 @@ pub(crate) fn at_barrier(open: &OpenBarrier, all: &[OpenBarrier], now: Timestamp
         .joined(Place::Process, *arrived, Some(*size))
         .lacks("missing", Place::Process, &missing, Presence::NeverSeen)
         .and("at another barrier", &elsewhere)
-        .lacks("arrived, and not heard from any more", Place::Process, &silent, Presence::Silent)
+        .lacks("of these not heard from any more", Place::Process, &silent, Presence::Silent)
         .lacks("arrived, and gave up", Place::Process, &gave_up, Presence::Left)
         .and("came and was refused", &refused)
         .when(!near.is_empty(), |reason| reason.then(&near).look_at(SLIP))
