@@ -199,9 +199,10 @@ fn has_more_to_tell(run: &RunSummary) -> bool {
     // Whether its nodes send heartbeats is in the details.
     let may_be_over = run.kind == RunKind::Native && run.state == RunState::Running;
     let is_told = run.explanation.is_some() || run.notes > 0 || run.exit.is_some();
-    // A closed run may still have waiting nodes, and its end may be part of a longer story.
-    let goes_on = !run.state.is_over() || run.state == RunState::Closed;
-    goes_on && (may_be_over || is_told || missing || ranks_missing || too_few_or_many)
+    // Who closed a run is told, and it may still have waiting nodes.
+    let goes_on = !run.state.is_over();
+    run.state == RunState::Closed
+        || goes_on && (may_be_over || is_told || missing || ranks_missing || too_few_or_many)
 }
 
 /// The details of some runs.

@@ -407,9 +407,11 @@ impl Sheet {
         // An overview omits past events that need nobody's attention, and notes beside an alarm, unless they
         // tell a wait: that may be its cause.
         let has_alarm = explanations.first().is_some_and(|first| first.holds && is_alarm(first));
+        let is_closed = run.is_some_and(|run| run.state == RunState::Closed);
         let is_told = |said: &&Explanation| {
             let is_note_to_tell = said.holds && (!has_alarm || said.code.starts_with("waiting"));
-            self.depth == Depth::Whole || is_alarm(said) || is_note_to_tell
+            let is_close = is_closed && said.code == "run_closed";
+            self.depth == Depth::Whole || is_alarm(said) || is_note_to_tell || is_close
         };
         let explanations: Vec<_> = explanations.iter().filter(is_told).collect();
         for (at, explanation) in explanations.iter().take(self.depth.explanations()).enumerate() {

@@ -42,8 +42,6 @@ struct Process {
     came: bool,
     connected: bool,
     waits: Option<(Verb, &'static str)>,
-    /// It waits, or asks for what is not there.
-    in_vain: bool,
     since: f64,
 }
 
@@ -118,15 +116,18 @@ impl Truth {
                 let asked = what.split('`').nth(1);
                 let does = |it: &Process| {
                     let is_new = at - it.since < NEW;
-                    let idles = || !it.in_vain || is_new || !what.contains("waits for nothing");
+                    let idles = || it.waits.is_none() || is_new || !what.contains("waits for nothing");
                     asked.map_or_else(idles, |asked| it.waits_for(asked)) && (is_new || !it.waits_for(key))
                 };
                 is(n, &does, what)?;
             }
             if title.contains("that are connected wait") {
                 let asks_too = title.contains("or ask again and again");
-                let does = |it: &Process| it.waits.is_some() && asks_too || it.is_blocked();
-                let waits = |n: usize| self.past.any(at, |moment| does(&moment.processes[n]));
+                let waits = |moment: &Moment, n: usize| {
+                    let waits = moment.processes[n].waits;
+                    waits.is_some_and(|(_, key)| asks_too || !moment.keys.contains_key(key))
+                };
+                let waits = |n: usize| self.past.any(at, |moment| waits(moment, n));
                 let all =
                     |moment: &Moment| (0..PROCESSES).all(|n| !moment.processes[n].connected || waits(n));
                 was(&all, title)?;
@@ -209,10 +210,6 @@ impl Play for Truth {
                 _ => {}
             }
         }
-        let Moment { processes, keys, .. } = &mut self.now;
-        for it in processes {
-            it.in_vain = it.waits.is_some_and(|(verb, key)| verb != Verb::Ask || !keys.contains_key(key));
-        }
         self.past.0.push((self.lab.seconds(), self.now.clone()));
     }
 
@@ -223,7 +220,7 @@ impl Play for Truth {
             holds: n < self.ranks,
             connected: it.connected,
             acts: true,
-            waits: it.in_vain.then(|| (it.since, Vec::new())),
+            waits: it.waits.map(|_| (it.since, Vec::new())),
             ..Being::default()
         };
         let beings = self.now.processes.iter().enumerate().map(being).collect();
@@ -239,10 +236,10 @@ impl Play for Truth {
         let (due, shown) = (self.lab.seconds() - EXPLAIN_AFTER - LOOKED, self.lab.shown());
         let all = || self.now.processes.iter().enumerate();
         let (there, is_job) = (|it: &Process| it.connected, self.ranks > 0);
-        let all_wait =
-            all().filter(|(_, it)| there(it)).count() > 1 && all().all(|(_, it)| !there(it) || it.in_vain);
+        let all_wait = all().filter(|(_, it)| there(it)).count() > 1
+            && all().all(|(_, it)| !there(it) || it.waits.is_some());
         for (n, it) in all().filter(|(_, it)| it.since < due) {
-            let Some((_, key)) = it.waits.filter(|_| it.in_vain) else { continue };
+            let Some((_, key)) = it.waits else { continue };
             let is_held = |said: &Explanation| listed(&held(&said.facts).join(", ")).contains(&(n, ""));
             let is_it = |said: &&Explanation| said.text.contains(&format!(" for `{key}`")) && is_held(said);
             let told = shown.iter().find(is_it).ok_or(format!("{n} waits for {key} untold: {shown:?}"))?;
@@ -251,11 +248,7 @@ impl Play for Truth {
             };
             let is_told = |(n, other): (usize, &Process)| {
                 let is_nobody = !other.came || !there(other) && other.since <= it.since;
-                let what = match other.in_vain {
-                    _ if !there(other) => "closed",
-                    true => "waits for",
-                    false => "connected",
-                };
+                let what = if there(other) { "waits for" } else { "closed" };
                 is_nobody || other.waits_for(key) || is_named(n, what)
             };
             let are_told = !all_wait || told.text.contains("that are connected wait");
