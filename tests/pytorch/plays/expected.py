@@ -16,9 +16,9 @@ BEGINS = ("run_started", "round_complete")
 GONE = r"died|ended|closed|left|gone|not heard|gave up|failed|missing|was refused|taken out|last heartbeat|in the place of|frozen|away"
 WORDS = {
     "never": r"never seen|missing|not published|more nodes? (is|are) needed|have? joined|has joined|was dropped",
-    "twin": r"live processes|turned away|in the attempt before|for others before|refused|cannot join|stands? by|waits?|waited|beside"
+    "twin": r"processes|turned away|in the attempt before|for others before|refused|cannot join|stands? by|waits?|waited|beside"
     r"|next round|again",
-    "wrong-rank": r"live processes|refused|for others before|waited|waits|missing|never seen",
+    "wrong-rank": r"processes|refused|for others before|waited|waits|missing|never seen",
     "more-nodes": r"disagree|differ|counts on|another number|asks? for|asked for|parameters|are expected|more nodes?|missing|nodes? ha(ve|s) joined",
     "freeze": GONE,
     "cut": GONE + r"|cut off|did not answer",

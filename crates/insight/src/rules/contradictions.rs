@@ -67,7 +67,7 @@ pub(crate) fn world_sizes(world: &World, now: Timestamp) -> Option<Finding> {
 pub(crate) fn claimed(what: &str, all: &Names, others: &Names) -> Reason {
     let n = if all.count() == 2 { "two".to_owned() } else { all.count().to_string() };
     Code::DuplicateRank
-        .says(format!("{n} live processes have claimed {what}: {all}"))
+        .says(format!("{n} processes have claimed {what}: {all}"))
         .and("the same is so of", others)
         .held(all)
 }
@@ -142,7 +142,7 @@ fn second_job(jobs: &Jobs, port: u16, now: Timestamp) -> Option<Held> {
     let clients = &jobs.stores.get(&port)?.clients;
     let who = |info: &RankInfo| clients.get(&info.conn).map_or_else(|| info.label(0), Client::label);
     let both = Names::of([one, other].map(who));
-    let text = format!("each of {ranks} ranks is claimed by several live processes: rank 0 by {both}");
+    let text = format!("each of {ranks} ranks is claimed by several processes: rank 0 by {both}");
     let reason = Code::TwoJobs.says(text).held(&both).look_at(
         "if these are two jobs, give each its own store (--listen twice, or POST /api/v1/stores); if one \
          process started the other (data workers), only one may make the process group",

@@ -28,7 +28,7 @@ says not there: process 803 at 10.0.0.3 (connected, waits for `/run_b/
 come 1; wait 1 /run/0//cpu//0/1; pass 6; nowhere same prefix | not there:; says `run` | not reached
 = members of a group that a program makes with gloo have one rank, or are prepared for other numbers
 come 1..4; set 1 /update/0/0 gloo3; set 2,3 /update/0/1 gloo3; wait 1..4 /update/0/2; pass 6
-says two live processes have claimed rank 1 of the group below `update`: process 802 on host2
+says two processes have claimed rank 1 of the group below `update`: process 802 on host2
 says 802 | the address of rank 2 of the group of 3 below the prefix `update` | one world size
 set 3 /weights/0/1 gloo; set 1 /weights/0/0 gloo3; wait 3 /weights/0/5; pass 6
 says prepared for different sizes: process 803 on host3 for 2 and process 801 on host1 for 3

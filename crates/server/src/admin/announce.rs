@@ -115,7 +115,7 @@ fn answer(server: &Server, said: &Announcement, run_id: &str, standing: PodStand
         },
         PodStanding::Parked { node_rank, holder, address, .. } if holder == said.pod => {
             let detail = format!(
-                "two live processes on `{holder}` claim node rank {node_rank}, the other one at {address}; \
+                "two processes on `{holder}` claim node rank {node_rank}, the other one at {address}; \
                  this one waits until that is gone. If both are meant to run, give each its own --node-rank \
                  (RALLYPOINT_NODE_RANK)"
             );

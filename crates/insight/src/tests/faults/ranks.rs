@@ -292,7 +292,7 @@ nowhere within 0 s
 = env: ranks 0 and 1 make one group first, and ranks 2 and 3 another
 rank 0..4 of 4; set 0,1 pg/1//cpu//0/# gloo3; get 0 pg/1//cpu//0/1; get 1 pg/1//cpu//0/0
 set 2:1,3:2 pg/1//cpu//0/# gloo3; wait 2,3 pg/1//cpu//0/0; pass 6
-says two live processes have claimed rank 1 of the sub-group 1: rank 1 on host1 (pid 2001) and rank 2 on host2
+says two processes have claimed rank 1 of the sub-group 1: rank 1 on host1 (pid 2001) and rank 2 on host2
 says (pid 2002) | make the same groups, as many
 says have published there: rank 0 on host0 and rank 1 on host1
 nowhere not there
