@@ -20,7 +20,7 @@ const BUDGETS: [Budget; 2] = [
         what: "lines of code of insight, with the sentences of the rendezvous",
         paths: &["crates/insight/src", "crates/rendezvous/src/reason.rs"],
         without: &["crates/insight/src/tests", "crates/insight/src/testing", "crates/insight/src/testing.rs"],
-        ceiling: 13_151,
+        ceiling: 13_160,
         aim: 10_000,
     },
     Budget {

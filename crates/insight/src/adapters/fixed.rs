@@ -200,16 +200,25 @@ impl TrackedRun {
             let had_met = !is_beside && round.completed.is_some_and(|completed| node.joined <= completed);
             node.membership == Membership::Earlier || had_met
         };
+        // The exit barrier may have counted others than this one, which goes on then.
+        let goes_on = |node: &TrackedNode| {
+            let has_arrived = node.conn.is_some_and(|conn| round.exit.contains(&conn));
+            had_begun(node) && node.finished && !has_arrived
+        };
         let stays = |node: &TrackedNode| {
-            matches!(node.id, NodeId::Rank(_)) && !had_begun(node) && node.gone.is_none() && !node.finished
+            let is_there = matches!(node.id, NodeId::Rank(_)) && node.gone.is_none();
+            is_there && (goes_on(node) || !had_begun(node) && !node.finished)
         };
         let mut nodes = std::mem::take(&mut self.life.nodes);
         nodes.retain(|node| stays(node) || is_of_this(node));
         // Who holds a rank comes before the others that claim it.
         nodes.sort_by_key(TrackedNode::is_rival);
         for node in &mut nodes {
-            let is_there = node.gone.is_none();
-            node.membership = if is_there { Membership::Participant } else { Membership::Left };
+            node.membership = match node.gone {
+                Some(_) => Membership::Left,
+                None if had_begun(node) => Membership::Earlier,
+                None => Membership::Participant,
+            };
             node.round = self.round.number;
         }
         self.restart(0);
