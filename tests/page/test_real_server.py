@@ -57,5 +57,5 @@ def test_a_job_of_ranks_fills_the_page(server, binary: Path, open_page: Callable
         page.focus("#ranks-grid")
         page.press("\ue010")  # End
         page.until_says("#ranks-detail", "rank 2 · has published its address · host2")
-    page.until_says("#ranks-legend", "3 gone")
+    page.until_says("#ranks-legend", "3 disconnected")
     page.until_says("#link", "live")
