@@ -90,9 +90,15 @@ def test_rank_0_is_slow(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> No
     job = env(jobs, server, fork(3), train=["--late", "0:0"])
     beside = env(jobs, other, fork(4), train=["--late", "2:0"])
     explained(server, "waiting", "rank 0")
-    waits = server.get_json(f"/api/v1/runs/{run}")["waits"]
-    assert sorted(wait["who"].split(" on ")[0] for wait in waits) == ["rank 1", "rank 2"]
-    assert {(wait["writer"], wait["reason"]) for wait in waits} == {("rank 0", "the address must come from rank 0: never seen")}
+    reason = "the address must come from rank 0: never seen"
+    waits = {("rank 1", "rank 0", reason), ("rank 2", "rank 0", reason)}
+
+    def told() -> set[tuple[str, str, str]]:
+        found = server.get_json(f"/api/v1/runs/{run}")["waits"]
+        return {(wait["who"].split(" on ")[0], wait["writer"], wait["reason"]) for wait in found}
+
+    # The first to wait is explained before the second has come.
+    poll(lambda: told() == waits, "both wait for rank 0", 20)
     explained(other, "waiting", "rank 2", joined=3, expected=4)
     for late in (job, beside):
         late.release()
