@@ -52,6 +52,8 @@ pub enum Seen {
     Joined,
     /// Its connection closed.
     Closed,
+    /// It was given up, as its host or link did not answer.
+    Unreachable,
     /// Its last heartbeat came.
     Heard,
     /// It said that it leaves.

@@ -19,9 +19,12 @@ const OVER_SHOWN: Duration = Duration::from_hours(1);
 
 /// See [`Lasts`](crate::report::log::Lasts): what is past when its run is complete again, or over.
 fn lasts(jobs: &Jobs, topic: &Topic, entry: &Entry) -> Option<bool> {
-    use Code::{JoinRefused, Lost, RoundComplete, RunClosed, RunStarted, TorchVersionsDiffer};
+    use Code::{JoinRefused, LinkAway, Lost, NodeSilent, RoundComplete};
+    use Code::{RunClosed, RunStarted, TorchVersionsDiffer};
     let Finding { reason, evidence, since, .. } = &entry.finding;
-    let Some(run) = topic.run.as_ref().and_then(|key| jobs.runs.get(key)) else { return Some(false) };
+    let Some(run) = topic.run.as_ref().and_then(|key| jobs.runs.get(key)) else {
+        return Some(reason.code == LinkAway && reason.misses_one(|link| jobs.links.has_lost(link)));
+    };
     let is_past = match reason.code {
         RunStarted | TorchVersionsDiffer => false,
         JoinRefused | RunClosed => run.round.completed.is_some_and(|completed| *since < completed),
@@ -31,7 +34,11 @@ fn lasts(jobs: &Jobs, topic: &Topic, entry: &Entry) -> Option<bool> {
         code if code != RoundComplete && reason.severity == Severity::Info => false,
         _ => run.mended(reason).is_some_and(|mended| *since < mended),
     };
-    (!is_past).then(|| reason.code == Lost && run.still_lacks(evidence))
+    (!is_past).then(|| match reason.code {
+        Lost => run.still_lacks(evidence),
+        NodeSilent => run.native.as_ref().is_some_and(|native| native.is_unheard),
+        _ => false,
+    })
 }
 
 impl Insight {

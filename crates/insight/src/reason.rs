@@ -203,6 +203,11 @@ impl Reason {
         Self { facts: Facts { candidates, ..told.facts }, ..told }
     }
 
+    /// Whether it misses one of such a name.
+    pub(crate) fn misses_one(&self, is_it: impl Fn(&str) -> bool) -> bool {
+        self.facts.missing.iter().any(|missing| is_it(&missing.name))
+    }
+
     /// What was seen of the node for which others wait.
     pub(crate) fn node_awaited(&self) -> Option<&Sighting> {
         let missing = self.facts.missing.first().filter(|missing| missing.what == Place::Node);

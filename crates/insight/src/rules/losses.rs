@@ -58,8 +58,9 @@ pub(crate) fn gone(
     let reason = lost_of(of, &nodes, &how, Sighting::at(seen, since), left, expected)
         .when(!cut_off, |reason| reason.tally(Tally::Deaths(nodes.count())))
         .when(gave_up, of_victims);
-    let closed = lost.into_iter().map(|one| one.closed).filter(|_| !cut_off);
-    Some(Finding::new(reason, about, since).seen(closed).in_round(Some(round)))
+    let saw = if cut_off { Seen::Unreachable } else { Seen::Closed };
+    let gone = lost.into_iter().map(|one| Evidence { seen: saw, ..one.closed });
+    Some(Finding::new(reason, about, since).seen(gone).in_round(Some(round)))
 }
 
 /// Agents take out whose last heartbeat is 15 s old by their own clocks; each write takes a moment.

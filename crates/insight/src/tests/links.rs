@@ -82,13 +82,14 @@ rank 0..3 of 3 at 10.77.0.#; pass 10; link train-1 lost 2; cut 1 train-1; pass 7
 leave 2; pass 70; said ranks_ended
 = a rank whose link was away for too long is named when its session ends
 rank 0..3 of 3 at 10.77.0.#; pass 10; link train-1 lost 2; cut 1 train-1; pass 5; said lost=1 link_away=1
+holds lost=1 link_away=1; link train-1 came; pass 3; holds lost=1 link_away=0
 = ranks whose hosts do not answer are cut off and have not ended
 rank 0..3 of 3 at 10.77.0.#; pass 20; leave 0; pass 10; said ranks_ended=1; cut 1,2; pass 70
 said lost=1 ranks_ended=1
 = a rank that is cut off before all have met is told so to those that wait for it
 rank 0,1 of 3 at 10.77.0.#; await 0 2; pass 5; cut 1; pass 5; said lost=1; await 0 1; pass 32; holds waiting
 = a node whose host does not answer is cut off and not dead
-run 3; pass 2; cut 1; pass 5; said lost=1
+run 3; pass 2; cut 1; pass 5; said lost=1; holds lost=1
 = nodes that are cut off are not said to have ended [soon]
 all 0..4; wait 1..4 c10d/MASTER_ADDR; pass 2; leave 0; cut 3; pass 8
 see missing.name=node0,node3 missing.presence=closed,unreachable

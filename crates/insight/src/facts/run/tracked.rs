@@ -229,10 +229,10 @@ impl TrackedRun {
         }
     }
 
-    /// Whether one of those whose connections were seen to close has not come again.
+    /// Whether one of those who were seen to go has not come again.
     pub(crate) fn still_lacks(&self, seen: &[Evidence]) -> bool {
-        let closed = seen.iter().filter(|seen| seen.seen == Seen::Closed).filter_map(|seen| seen.peer);
-        let closed: Vec<_> = closed.collect();
+        let gone = seen.iter().filter(|seen| matches!(seen.seen, Seen::Closed | Seen::Unreachable));
+        let closed: Vec<_> = gone.filter_map(|seen| seen.peer).collect();
         let ranks = self.world.meetings.iter().flat_map(Meeting::known).filter(|info| !info.is_live());
         let mut gone = self.lost().filter_map(|node| node.peer).chain(ranks.map(|info| info.peer));
         gone.any(|peer| closed.contains(&peer))
