@@ -152,7 +152,7 @@ fn second_job(jobs: &Jobs, port: u16, now: Timestamp) -> Option<Held> {
 
 /// Nodes of one id that use different backends, or ranks without agents, and wait for each other.
 pub(crate) fn two_backends(jobs: &Jobs) -> Vec<Held> {
-    const BACKENDS: &str = "nodes of this run use two rendezvous backends, and never meet";
+    const BACKENDS: &str = "nodes of this run use two rendezvous backends, which never meet";
     const LAUNCHERS: &str = "processes of this run are started in two ways, and wait for others";
     let gathers = |run: &TrackedRun| matches!(run.state, RunState::Joining | RunState::LastCall);
     let live = jobs.runs.iter().filter(|(_, run)| !run.state.is_over());
@@ -173,7 +173,7 @@ pub(crate) fn two_backends(jobs: &Jobs) -> Vec<Held> {
             let are_there = !other.has_agents() && gathers(other) && other.world.shown().is_live();
             are_there && other.key.port() == key.port() && jobs.name(&other.key) == jobs.name(key)
         };
-        let nodes: Vec<_> = run.participants().filter(|node| node.is_there()).collect();
+        let nodes: Vec<_> = run.participants().filter(|node| node.is_there() && !node.is_unheard).collect();
         let beside = |is_it: &dyn Fn(&&TrackedRun) -> bool| jobs.runs.values().find(is_it);
         let native = run.native.as_ref().and_then(|_| beside(&is_other));
         let ranks = Some(run).filter(|run| run.has_agents() && gathers(run)).and_then(|_| beside(&are_ranks));

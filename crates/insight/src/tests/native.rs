@@ -338,6 +338,8 @@ two; close node a; left a failed; pass 3
 said join_refused=1; pass 5; left b; pass 12; join a; join b; pass 5; see explanation=null
 = two backends under one id are two runs and a finding
 join a; pass 2; silent; lab join 1; pass 3; holds two_backends=2; pass 40; said nodes_missing=0
+= two backends under one id are none any more when the connections of one have closed [free]
+join a; pass 2; lab join 1; pass 3; holds two_backends=2; cut a; pass 6; holds two_backends=0
 = a native run is told once that it has finished
 two; open; lab come 0 0 at 10.0.0.0; lab come 1 1 at 10.0.0.1; exit 0; exit 1
 lab set 1 round1/torchelastic/agent/terminal_state/last_member x; pass 1; left a done; left b done; pass 5
