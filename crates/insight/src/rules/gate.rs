@@ -25,7 +25,7 @@ pub(crate) fn of_gate(
 ) -> Vec<Finding> {
     let Some(gate) = plan.gate() else { return Vec::new() };
     let mut held = Vec::new();
-    let since = run.first_seen.max(gate.since);
+    // Since when it holds is kept from the first look at it.
     let mut hold = |about: String, reason, since| held.push(Finding::new(reason, about, since));
     let held_back = || gate.turned_away.iter().filter(|pod| pod.gone.is_none()).map(|pod| &pod.said);
     let all = || gate.pods.iter().chain(held_back());
@@ -37,19 +37,19 @@ pub(crate) fn of_gate(
             "the pods disagree on the number of nodes: {} expects {}, {} expects {}",
             pod.pod, pod.nodes, other.pod, other.nodes
         );
-        hold(String::new(), Code::NnodesDiffer.says(text), since);
+        hold(String::new(), Code::NnodesDiffer.says(text), now);
     }
     for (pod, rank) in held_back().filter_map(|pod| Some((pod, pod.node_rank?))) {
         if let Some(holder) = plan.pod_of_rank(rank) {
             let label = |pod: &Announcement| format!("pod {} at {}", pod.pod, pod.shown_at());
             let all = Names::of([label(holder), format!("{}, which is held back", label(pod))]);
             let reason = claimed(&format!("node rank {rank}"), &all, &Names::default());
-            hold(format!("node {rank}"), reason, since);
+            hold(format!("node {rank}"), reason, now);
         }
     }
     if let Some(versions) = &gate.versions {
         let text = format!("the pods have different versions of PyTorch: {versions}");
-        hold(String::new(), Code::TorchVersionsDiffer.says(text), since);
+        hold(String::new(), Code::TorchVersionsDiffer.says(text), now);
     }
     if run.kind != RunKind::Announced {
         return held;

@@ -296,6 +296,8 @@ looks 2000; run 1; until 5; exit 0 last; until 9; see state=finished state_since
 = a closed run that is forgotten is begun anew [free]
 run 2; exit 0; exit 1 last; cas 0 close; leave 0,1; pass 20; forget; agent 0; pass 1; see state=joining
 recent started_at; run 2; pass 10; see state=running
+= pods disagree since the second of them came [free]
+announce a:0/3; pass 9; announce b:1/4; pass 2; see explanations.since=10.0
 = a pod that was at the gate and is gone has its own time and remedy
 announce train-0:0/3 train-1:1/3 train-2:2/4; parks train-0:0/3 train-1:1/3 train-2:2/4; pass 20
 unparks train-1:1/3 train-2:2/4; pass 12; holds pods_missing
