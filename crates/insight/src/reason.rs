@@ -29,6 +29,7 @@ pub(crate) use self::words::{
 use crate::epoch::Epoch;
 use crate::totals::Tally;
 use rallypoint_api::{Certainty, ExpectedFrom, Severity};
+use rallypoint_protocol::ids::Elapsed;
 
 /// What is said of what was found.
 #[derive(Debug, Clone, PartialEq)]
@@ -148,6 +149,12 @@ impl Reason {
             return self.misses_each(what, names.seen.clone());
         }
         self.misses_each(what, names.shown.iter().map(|name| (name.clone(), seen.clone())))
+    }
+
+    /// For how long it has lasted is known since the server was restarted only, so long ago.
+    pub(crate) fn or_longer(self, restarted: Elapsed) -> Self {
+        let is_timed = matches!(self.hold, Hold::Lasting | Hold::Lasted);
+        self.when(is_timed, |it| it.then(&format!(" (or longer: the server was restarted {restarted} ago)")))
     }
 
     pub(crate) fn then(mut self, more: &str) -> Self {

@@ -20,6 +20,11 @@ impl TrackedRun {
         if let (What::Finished { ran, .. }, Some(completed)) = (&mut fact.what, self.round.completed) {
             *ran = at.since(completed);
         }
+        // The last server saw when it began.
+        let began = self.round.started.filter(|began| *began < self.known_since);
+        if let (What::Complete { took, .. }, Some(began)) = (&mut fact.what, began) {
+            *took = at.since(began);
+        }
         let survivors = starts::survivors(self, &fact, at);
         let Fact { round, what, signs } = &fact;
         if let What::Broken { why, left, .. } = what {

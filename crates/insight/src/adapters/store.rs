@@ -56,6 +56,7 @@ impl Fold<'_> {
             Observed::StoreReset { cause } => self.store_reset(cause),
             Observed::RunRestarted { run_id } => self.run_restarted(&run_id),
             Observed::Restored => {
+                self.told.restarted = Some(self.at);
                 for run in self.jobs.runs.values_mut().filter(|run| run.store() == Some(self.port)) {
                     run.is_of_before(self.at);
                 }

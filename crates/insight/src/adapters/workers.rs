@@ -88,7 +88,10 @@ impl TrackedRun {
     pub(crate) fn check_ranks(&mut self) {
         for at in self.world.take_complete() {
             let meeting = &self.world.meetings[at];
-            let (Some(met), Some(mut reason)) = (meeting.met, starts::ranks_met(meeting)) else { continue };
+            // The last server saw when the first of them came.
+            let before = self.round.started.filter(|_| self.world.is_of_before && !self.has_agents());
+            let told = meeting.met.zip(starts::ranks_met(meeting, before));
+            let Some((met, mut reason)) = told else { continue };
             let is_again = meeting.first_met != meeting.met;
             if !self.has_agents() {
                 // This line says everything that the line about the start would say.

@@ -9,7 +9,7 @@ use crate::epoch::Epoch;
 use crate::facts::{Held, RunKey};
 use crate::reason::{Code, Evidence, Finding, Hold, Reason};
 use rallypoint_api::{self as api, Explanation, LinkCounts, RunGone, RunSummary, Severity, TimelineEvent};
-use rallypoint_protocol::ids::Timestamp;
+use rallypoint_protocol::ids::{Elapsed, Timestamp};
 
 /// A log line says that more have ended when this time has passed, with all that end meanwhile; the next one
 /// after twice that time, and so on.
@@ -117,10 +117,14 @@ pub(crate) struct Told {
     pub(crate) changes: Vec<Change>,
     /// Until when what comes again and again is not said, and how long that pause is.
     pauses: BTreeMap<Topic, (Timestamp, Duration)>,
+    /// When this server read what the last one had kept.
+    pub(crate) restarted: Option<Timestamp>,
 }
 
 impl Told {
     const MOST: usize = 4096;
+    /// After a restart relays are back within this time, and their clients wait again.
+    const BACK: Duration = Duration::from_secs(10);
     const FACT_SHOWN: Duration = Duration::from_mins(10);
     /// The first pause of what happens again and again.
     const AGAIN: Duration = Duration::from_secs(30);
@@ -131,7 +135,7 @@ impl Told {
 
     pub(crate) fn new(explain_after: Duration, epoch: Epoch) -> Self {
         let (entries, pauses) = (BTreeMap::new(), BTreeMap::new());
-        Self { explain_after, epoch, entries, next_id: 1, changes: Vec::new(), pauses }
+        Self { explain_after, epoch, entries, next_id: 1, changes: Vec::new(), pauses, restarted: None }
     }
 
     pub(crate) fn tell(&mut self, change: Change) {
@@ -186,7 +190,11 @@ impl Told {
 
     /// Something that holds at the moment: says it when it is due.
     pub(crate) fn hold(&mut self, held: Held, subject: Subject, now: Timestamp) -> Option<Utterance> {
-        let (topic, finding) = (Topic::of(&held), held.finding);
+        let (topic, mut finding) = (Topic::of(&held), held.finding);
+        let restarted = self.restarted.unwrap_or_default();
+        if self.restarted.is_some() && (restarted..restarted + Self::BACK).contains(&finding.since) {
+            finding.reason = finding.reason.or_longer(Elapsed(now.since(restarted)));
+        }
         let Finding { reason, since, .. } = &finding;
         if let Some(entry) = self.entries.get_mut(&topic).filter(|entry| entry.until.is_none()) {
             entry.fresh = true;
@@ -202,7 +210,8 @@ impl Told {
             let since = entry.finding.since;
             (entry.finding, entry.subject) = (Finding { since, ..finding }, subject);
         } else {
-            let next = *since + reason.hold.lasts(self.explain_after);
+            // Not while the server was away.
+            let next = (*since).max(restarted) + reason.hold.lasts(self.explain_after);
             let entry = self.entry(&topic, subject, finding, next)?;
             self.entries.insert(topic.clone(), entry);
         }

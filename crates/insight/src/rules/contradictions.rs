@@ -227,7 +227,7 @@ pub(crate) fn halves(jobs: &Jobs) -> Vec<Held> {
             let port = port.map_or_else(String::new, |port| format!(" on port {port}"));
             format!("run {}{port} ({})", jobs.name(&other.key), Names::of(there))
         }));
-        let since = run.round.started.filter(|_| !others.is_empty())?.max(run.known_since);
+        let since = run.round.started.filter(|_| !others.is_empty())?;
         let reason = Code::NodesMissing
             .says(format!("not complete either: {others}"))
             .joined(Place::Node, run.joined(), None)

@@ -66,8 +66,6 @@ pub(crate) fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
     // What a reset of the store has dropped is waited for, and said with that.
     let is_reset = run.kind == RunKind::C10d && run.round.reset.is_some();
     let since = run.round.started.filter(|_| is_joining && !is_reset && run.round.completed.is_none())?;
-    // Not while the server was away.
-    let since = since.max(run.known_since);
     let expected = run.expected(plan);
     let there = || run.left_over(Membership::Participant);
     let joined = count(there().count());
@@ -77,7 +75,9 @@ pub(crate) fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
         (Some(enough), RunKind::C10d) => not_enough(run, joined, enough, Elapsed(now.since(since))),
         (None, kind) if joined > 0 && (kind == RunKind::C10d || is_plain) => {
             let present = Names::of(there().map(|node| node.name.clone()));
-            let first = there().map(|node| node.joined).min().map_or(since, |first| first.max(since));
+            let first = there().map(|node| node.joined).min();
+            // When those of before a restart came is not known.
+            let first = first.filter(|first| run.restored.is_none_or(|at| *first > at)).unwrap_or(since);
             let all = missing(run, plan, expected);
             let absent = all.iter().map(|node| {
                 let announced = node.name.as_deref().filter(|_| node.presence == Presence::Announced);

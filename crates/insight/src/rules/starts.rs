@@ -61,8 +61,8 @@ pub(crate) fn round_complete(run: &TrackedRun, last: &TrackedNode, dead: &[&Trac
 }
 
 /// All ranks of a meeting have published their addresses.
-pub(crate) fn ranks_met(meeting: &Meeting) -> Option<Reason> {
-    let (last, took) = meeting.last()?;
+pub(crate) fn ranks_met(meeting: &Meeting, before: Option<Timestamp>) -> Option<Reason> {
+    let (last, took) = meeting.last(before)?;
     let ranks = meeting.joined();
     let published = match ranks {
         1 => format!("{last} is its only rank, and has published its address"),

@@ -386,7 +386,8 @@ said round_deadline=1
 join a; pass 1503; holds round_deadline=1; extend 600; pass 2; holds round_deadline=0; pass 600
 holds round_deadline=1; said round_deadline=3; pass 300; said round_deadline=4; holds round_deadline=0
 = a round that gathered before a restart of the server has done so since then
-nodes 3..3; join a; join b; pass 60; reborn; join a; pass 1; join b; pass 40; says 1 min 33 s
+nodes 3..3; join a; join b; pass 60; reborn; join a; pass 1; join b; pass 40; says 1 min 32 s
+join c; pass 1; says complete: 3 nodes in 1 min
 = who left is told with the time at which it left [soon]
 two; left b its work failed; pass 4; see explanations.since=46.0,46.0,0.0,0.0
 = what native nodes did is shown with when [free]

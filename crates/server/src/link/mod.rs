@@ -297,7 +297,8 @@ impl LinkHost {
                     // Its list of sessions is stale: sessions that came since then would end.
                     return refuse("a later connection of this relay has come before this one".into(), true);
                 }
-                let away = end.away_since();
+                // Since when it was away before this server was started is not known.
+                let away = end.away_since().filter(|_| state.connection > 0);
                 if let Err(error) = state.sessions.connected(hello, true, now) {
                     return refuse(format!("the relay does not keep to the protocol: {error}"), false);
                 }

@@ -356,9 +356,9 @@ impl Meeting {
         self.known_as(rank).any(|info| info.joined <= then)
     }
 
-    /// The rank that came last, and how long after the first of those that are here.
-    pub(crate) fn last(&self) -> Option<(String, Elapsed)> {
-        let first = self.ranks().map(|(_, info)| info.joined).min()?;
+    /// The rank that came last, and how long after the first of those that are here, or who came `before`.
+    pub(crate) fn last(&self, before: Option<Timestamp>) -> Option<(String, Elapsed)> {
+        let first = self.ranks().map(|(_, info)| info.joined).chain(before).min()?;
         let (rank, last) = self.ranks().max_by_key(|(_, info)| info.joined)?;
         Some((last.label(rank), Elapsed(last.joined.since(first))))
     }
