@@ -300,11 +300,12 @@ pub struct Run {
 }
 
 /// The state of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
     /// It has announced itself and not joined yet.
+    #[default]
     Announced,
     /// It is in the round.
     Joined,
@@ -321,7 +322,7 @@ pub enum NodeState {
 }
 
 /// One node (agent) of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Node {
     /// Unique within the run: `addr_pid_localid` for torchrun's c10d, `node-RANK` for static.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::Settings;
 use crate::facts::{
@@ -44,14 +43,6 @@ impl Jobs {
         let &Settings { max_runs, nodes, most_memory, link_grace: grace, .. } = settings;
         let (links, plans) = (Links::new(grace), Plans::new(nodes));
         Self { links, plans, max_runs, most_memory, ..Self::default() }
-    }
-
-    pub(crate) fn look(&mut self, now: Timestamp) {
-        const PAUSE: Duration = Duration::from_secs(2);
-        if now.since(self.looked) >= PAUSE {
-            self.awake_since = now;
-        }
-        self.looked = now;
     }
 
     /// Lets more be known of a run, as far as there is room.

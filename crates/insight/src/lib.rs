@@ -313,9 +313,12 @@ impl Insight {
         /// What holds is looked at whenever the waits are told, so that none is taken for one that still
         /// lasts; where nobody tells them, this often.
         const LOOK_EVERY: Duration = Duration::from_millis(1500);
+        const PAUSE: Duration = Duration::from_secs(2);
         let Self { jobs, told, .. } = self;
-        let before = jobs.looked;
-        jobs.look(now);
+        let before = std::mem::replace(&mut jobs.looked, now);
+        if now.since(before) >= PAUSE {
+            jobs.awake_since = now;
+        }
         roles::decide_roles(jobs, told, now);
         roles::match_agents(jobs);
         gate::show(jobs, told, now);

@@ -19,11 +19,10 @@ const OVER_SHOWN: Duration = Duration::from_hours(1);
 
 /// See [`Lasts`](crate::report::log::Lasts): what is past when its run is complete again, or over.
 fn lasts(jobs: &Jobs, topic: &Topic, entry: &Entry) -> Option<bool> {
-    use Code::{JoinRefused, LinkAway, Lost, NodeSilent, RoundComplete};
-    use Code::{RunClosed, RunStarted, TorchVersionsDiffer};
+    use Code::{JoinRefused, Lost, RoundComplete, RunClosed, RunStarted, TorchVersionsDiffer};
     let Finding { reason, evidence, since, .. } = &entry.finding;
     let Some(run) = topic.run.as_ref().and_then(|key| jobs.runs.get(key)) else {
-        return Some(reason.code == LinkAway && reason.misses_one(|link| jobs.links.has_lost(link)));
+        return Some(reason.code == Code::LinkAway && reason.misses_one(|link| jobs.links.has_lost(link)));
     };
     let is_past = match reason.code {
         RunStarted | TorchVersionsDiffer => false,
@@ -36,7 +35,7 @@ fn lasts(jobs: &Jobs, topic: &Topic, entry: &Entry) -> Option<bool> {
     };
     (!is_past).then(|| match reason.code {
         Lost => run.still_lacks(evidence),
-        NodeSilent => run.native.as_ref().is_some_and(|native| native.is_unheard),
+        Code::NodeSilent => run.native.as_ref().is_some_and(|native| native.is_unheard),
         _ => false,
     })
 }

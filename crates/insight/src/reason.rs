@@ -29,7 +29,6 @@ pub(crate) use self::words::{
 use crate::epoch::Epoch;
 use crate::totals::Tally;
 use rallypoint_api::{Certainty, ExpectedFrom, Severity};
-use rallypoint_protocol::ids::Elapsed;
 
 /// What is said of what was found.
 #[derive(Debug, Clone, PartialEq)]
@@ -151,12 +150,6 @@ impl Reason {
         self.misses_each(what, names.shown.iter().map(|name| (name.clone(), seen.clone())))
     }
 
-    /// For how long it has lasted is known since the server was restarted only, so long ago.
-    pub(crate) fn or_longer(self, restarted: Elapsed) -> Self {
-        let is_timed = matches!(self.hold, Hold::Lasting | Hold::Lasted);
-        self.when(is_timed, |it| it.then(&format!(" (or longer: the server was restarted {restarted} ago)")))
-    }
-
     pub(crate) fn then(mut self, more: &str) -> Self {
         self.text += more;
         self
@@ -219,11 +212,6 @@ impl Reason {
     pub(crate) fn node_awaited(&self) -> Option<&Sighting> {
         let missing = self.facts.missing.first().filter(|missing| missing.what == Place::Node);
         missing.filter(|_| self.code == Code::Waiting).map(|missing| &missing.seen)
-    }
-
-    /// Whether it is a wait: reported only when it has lasted, and again with growing pauses.
-    pub(crate) fn is_waiting(&self) -> bool {
-        !matches!(self.hold, Hold::AtOnce | Hold::Again)
     }
 
     /// The sentence, about `subject` (`train-llm round 0`).

@@ -77,7 +77,8 @@ impl TrackedRun {
             let is_told = self.told_start == self.round.started;
             earlier_if(&mut self.round.started, past.started);
             earlier_if(&mut self.round.completed, past.completed);
-            if let Some(meeting) = self.world.shown_mut() {
+            let shown = self.world.shown_at();
+            if let Some(meeting) = self.world.meetings.get_mut(shown) {
                 earlier_if(&mut meeting.met, past.met);
                 earlier_if(&mut meeting.first_met, past.met);
             }

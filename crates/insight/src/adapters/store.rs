@@ -224,7 +224,8 @@ impl Fold<'_> {
         let Some(client) = self.client(conn) else { return };
         let (run, rank) = (client.run.clone(), client.rank);
         if let Some(run) = run.and_then(|key| self.jobs.runs.get_mut(&key)) {
-            let meeting = run.world.of_mut(rank, conn);
+            let at = run.world.of_at(rank, conn);
+            let meeting = run.world.meetings.get_mut(at);
             if let Some(meeting) = meeting.filter(|meeting| meeting.met.is_some()) {
                 meeting.went_on = true;
             }

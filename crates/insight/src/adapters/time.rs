@@ -23,7 +23,8 @@ impl TrackedRun {
         self.tell_turned_away(now);
         self.tell_deaths(now, expected.map(|expected| expected.min));
         self.tell_restarts(now);
-        let differ = self.world.differ_since().is_some_and(|since| now.since(since) >= SETTLE);
+        let since = self.world.different().and_then(|(one, other)| one.started.max(other.started));
+        let differ = since.is_some_and(|since| now.since(since) >= SETTLE);
         if differ && !self.world.differ {
             self.found(contradictions::world_sizes(&self.world, now));
         }

@@ -212,13 +212,6 @@ pub(crate) enum Claim {
     Member(String),
 }
 
-impl Claim {
-    /// Whether both claim something of one kind.
-    pub(crate) fn is_like(&self, other: &Self) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
-    }
-}
-
 impl Display for Claim {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {

@@ -191,9 +191,12 @@ impl Told {
     /// Something that holds at the moment: says it when it is due.
     pub(crate) fn hold(&mut self, held: Held, subject: Subject, now: Timestamp) -> Option<Utterance> {
         let (topic, mut finding) = (Topic::of(&held), held.finding);
-        let restarted = self.restarted.unwrap_or_default();
-        if self.restarted.is_some() && (restarted..restarted + Self::BACK).contains(&finding.since) {
-            finding.reason = finding.reason.or_longer(Elapsed(now.since(restarted)));
+        let is_timed = matches!(finding.reason.hold, Hold::Lasting | Hold::Lasted);
+        let is_of_restart = |at: &Timestamp| is_timed && (*at..*at + Self::BACK).contains(&finding.since);
+        if let Some(at) = self.restarted.filter(is_of_restart) {
+            let ago = Elapsed(now.since(at));
+            let more = format!(" (or longer: the server was restarted {ago} ago)");
+            finding.reason = finding.reason.then(&more);
         }
         let Finding { reason, since, .. } = &finding;
         if let Some(entry) = self.entries.get_mut(&topic).filter(|entry| entry.until.is_none()) {
@@ -211,14 +214,16 @@ impl Told {
             (entry.finding, entry.subject) = (Finding { since, ..finding }, subject);
         } else {
             // Not while the server was away.
-            let next = (*since).max(restarted) + reason.hold.lasts(self.explain_after);
+            let next =
+                (*since).max(self.restarted.unwrap_or_default()) + reason.hold.lasts(self.explain_after);
             let entry = self.entry(&topic, subject, finding, next)?;
             self.entries.insert(topic.clone(), entry);
         }
         let entry = self.entries.get_mut(&topic).filter(|entry| now >= entry.next)?;
         let reason = &entry.finding.reason;
+        let is_wait = !matches!(reason.hold, Hold::AtOnce | Hold::Again);
         // What is only good to know does not press.
-        if reason.is_waiting() && reason.severity > Severity::Info {
+        if is_wait && reason.severity > Severity::Info {
             entry.next = now + entry.pause;
             entry.pause = entry.pause.saturating_mul(2).min(Self::LONGEST_PAUSE);
         } else {

@@ -173,15 +173,10 @@ pub(crate) fn pods(gate: &GateSnapshot, plan: &Plan, epoch: Epoch) -> Vec<api::N
             node_id: node_id(&pod),
             name: pod.name.to_owned(),
             peer: pod.said.map(|said| said.address.to_string()),
-            pid: None,
             rank: pod.node_rank,
             state: gone_at.map_or(NodeState::Announced, |_| NodeState::Gone),
-            joined_at: None,
-            after_seconds: None,
-            last_heartbeat: None,
             gone_at,
-            base_rank: None,
-            local_world_size: None,
+            ..api::Node::default()
         }
     };
     pods.into_iter().take(MOST_NODES).map(node).collect()

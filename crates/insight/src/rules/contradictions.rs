@@ -1,6 +1,7 @@
 //! What contradicts itself: each is a mistake that somebody made and can mend.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::discriminant;
 use std::time::Duration;
 
 use crate::facts::{
@@ -86,7 +87,8 @@ pub(crate) fn claimed_twice(jobs: &Jobs, port: u16, now: Timestamp) -> Vec<Held>
         (run, claim, claimed, named.collect())
     });
     let live: Vec<_> = live.filter(|(.., who)| who.len() > 1).collect();
-    let of_kind = live.chunk_by(|(run, claim, ..), (other, same, ..)| run == other && claim.is_like(same));
+    let is_like = |one: &Claim, other: &Claim| discriminant(one) == discriminant(other);
+    let of_kind = live.chunk_by(|(run, claim, ..), (other, same, ..)| run == other && is_like(claim, same));
     let told = of_kind.filter_map(|claims| {
         let is_due = |(_, _, claimed, _): &Claims<'_>| claimed.due.is_some_and(|due| due <= now);
         let (run, ..) = *claims.first().filter(|_| claims.iter().any(is_due))?;

@@ -169,7 +169,8 @@ fn unseen_beside(run: &TrackedRun, meeting: &Meeting, lost: &[Lost]) -> Names {
     let ranks = nodes.iter().zip(next).filter(|((.., node), _)| !gone.contains(node));
     let ranks = ranks.map(|(&(base, size, _), next)| base..next.unwrap_or(size).min(MOST_RANKS).max(base));
     let beside = ranks.filter(|ranks| ended.range(ranks.clone()).next().is_some()).flatten();
-    let unseen = beside.filter(|rank| !ended.contains(rank) && !meeting.had_come(*rank, last.closed.at));
+    let had_come = |rank| meeting.known_as(rank).any(|info| info.joined <= last.closed.at);
+    let unseen = beside.filter(|rank| !ended.contains(rank) && !had_come(*rank));
     Names::of_some(unseen, |rank| run.rank_label_in(meeting, rank))
 }
 

@@ -153,9 +153,11 @@ impl World {
         let its_own = || meetings.iter().position(|meeting| meeting.has(rank, info) && fits(meeting));
         let gathers = |meeting: &Meeting| meeting.met.is_none() && meeting.is_live();
         let gathering = || meetings.iter().rposition(|meeting| gathers(meeting) && meeting.fits(info.size));
-        let takes_place = |meeting: &Meeting| {
-            meeting.met.is_some() && meeting.fits(info.size) && !meeting.goes_on_without(info)
-        };
+        // All who met are there, and this process is none of them.
+        let is_other = |(_, member): (u32, &RankInfo)| member.is_live() && !member.is_same_process(info);
+        let goes_on = |meeting: &Meeting| meeting.ranks().all(is_other);
+        let takes_place =
+            |meeting: &Meeting| meeting.met.is_some() && meeting.fits(info.size) && !goes_on(meeting);
         let in_place = || meetings.iter().rposition(takes_place);
         let is_over = || meetings.iter().rposition(|meeting| !meeting.is_live());
         let found = its_own().or_else(gathering).or_else(in_place).or_else(is_over);
@@ -342,12 +344,6 @@ impl World {
         Some((gathering.or_else(|| others.next())?, newest))
     }
 
-    /// Since when there are two such.
-    pub(crate) fn differ_since(&self) -> Option<Timestamp> {
-        let (one, other) = self.different()?;
-        one.started.max(other.started)
-    }
-
     /// What may be missed: the number of ranks and the times stay.
     pub(crate) fn summarize(&mut self) {
         self.past = None;
@@ -364,12 +360,7 @@ impl World {
         self.meetings.get(self.shown_at()).unwrap_or(&NOBODY)
     }
 
-    pub(crate) fn shown_mut(&mut self) -> Option<&mut Meeting> {
-        let at = self.shown_at();
-        self.meetings.get_mut(at)
-    }
-
-    fn shown_at(&self) -> usize {
+    pub(crate) fn shown_at(&self) -> usize {
         if self.meetings.len() < 2 {
             return 0;
         }
@@ -390,12 +381,7 @@ impl World {
         self.meetings.get(self.of_at(rank, conn)).unwrap_or(&NOBODY)
     }
 
-    pub(crate) fn of_mut(&mut self, rank: Option<u32>, conn: ConnId) -> Option<&mut Meeting> {
-        let at = self.of_at(rank, conn);
-        self.meetings.get_mut(at)
-    }
-
-    fn of_at(&self, rank: Option<u32>, conn: ConnId) -> usize {
+    pub(crate) fn of_at(&self, rank: Option<u32>, conn: ConnId) -> usize {
         let is_its = |info: &RankInfo| info.conn == conn;
         let has_it = |meeting: &Meeting| rank.is_some_and(|rank| meeting.known_as(rank).any(is_its));
         self.meetings.iter().position(has_it).unwrap_or_else(|| self.shown_at())

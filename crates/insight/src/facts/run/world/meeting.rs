@@ -251,11 +251,6 @@ impl Meeting {
         self.met.is_none() && self.started.is_some_and(|started| started <= at)
     }
 
-    /// Whether all who met are there, and this process is none of them.
-    pub(crate) fn goes_on_without(&self, other: &RankInfo) -> bool {
-        self.ranks().all(|(_, member)| member.is_live() && !member.is_same_process(other))
-    }
-
     /// How many ranks somebody has come as.
     pub(crate) fn len(&self) -> usize {
         self.publishers.len()
@@ -349,11 +344,6 @@ impl Meeting {
             let live = of.iter().filter(|info| info.is_live()).min_by_key(|info| !info.is_published())?;
             (live.is_published() || is_of_these(rank)).then_some((rank, live))
         })
-    }
-
-    /// Whether somebody had come as this rank then.
-    pub(crate) fn had_come(&self, rank: u32, then: Timestamp) -> bool {
-        self.known_as(rank).any(|info| info.joined <= then)
     }
 
     /// The rank that came last, and how long after the first of those that are here, or who came `before`.
