@@ -12,8 +12,7 @@ use super::yardstick::{self, Scene};
 use crate::{Change, Insight, Settings};
 use rallypoint_api::{self as api, Explanation, Severity};
 use rallypoint_journal::{self as journal, Image, OpenStore, Row};
-use rallypoint_protocol::ids::Nodes;
-use rallypoint_protocol::ids::{ConnId, Timestamp};
+use rallypoint_protocol::ids::{ConnId, Nodes, Timestamp};
 use rallypoint_protocol::{KeyList, PROBE, PairList, Payload, Reply, Request};
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, Gates};
 use rallypoint_store::{Capacity, Cleanup, Effects, Observed, StaleKeyConfig, Store, Walk};
@@ -84,7 +83,7 @@ pub(super) struct Lab {
     pub(super) news: Vec<Change>,
     /// What it is compared with.
     pub(super) scene: Scene,
-    states: BTreeMap<String, StateModel>,
+    pub(super) states: BTreeMap<String, StateModel>,
     pub(super) gates: Gates,
     pub(super) clients: BTreeMap<u32, (ConnId, IpAddr, u32)>,
     pub(super) serial: u32,
@@ -379,7 +378,7 @@ impl Lab {
         agents.for_each(|n| self.joins(n, run, "join"));
     }
 
-    fn compare_set(&mut self, n: u32, run: &str, expected: &[u8], desired: &[u8]) {
+    pub(super) fn compare_set(&mut self, n: u32, run: &str, expected: &[u8], desired: &[u8]) {
         let key = format!("/torch.rendezvous.{run}");
         let desired = Payload::borrowed(desired);
         self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected, desired });
@@ -401,15 +400,6 @@ impl Lab {
         model.change(n, &host, pid, change, self.now);
         let desired = model.value();
         self.compare_set(n, run, &expected, &desired);
-    }
-
-    /// A compare-set that fails, as it does when another was faster.
-    pub(super) fn lost_cas(&mut self, n: u32, run: &str) {
-        self.compare_set(n, run, b"an old state", b"a state that never was");
-    }
-
-    pub(super) fn forget_state(&mut self, run: &str) {
-        self.states.remove(run);
     }
 
     /// A run of `n` nodes joins and exchanges its roles, without a delay.

@@ -93,7 +93,7 @@ pub(super) fn replay(name: &str, mut lab: Lab, after: f64) -> Lab {
                     let next = script.next_if(|(at, conn, _)| t >= at - 0.05 && *conn == c);
                     lab.cas(c, &run, next.map_or("", |(.., words)| words));
                 } else {
-                    lab.lost_cas(c, &run);
+                    lab.compare_set(c, &run, b"an old state", b"a state that never was");
                 }
             }
             _ => {}

@@ -126,9 +126,7 @@ pass 40; see missing.presence=not_again
 rank 0,1 of 3 at 10.77.0.#; await 0,1 2; pass 12; restart 1; pass 8; says (or longer: the server was restarted
 pass 30; rank 5:2 of 3 at 10.77.0.2; pass 1; says addresses in 51 s
 = since when nodes gather is known from before a restart [soon free]
-join 0,1; expect 3..3; pass 12; restart 1; expect 3..3; pass 2; said nodes_missing=3; pass 4
-says the first 16 s ago
-nowhere or longer:
+join 0,1; expect 3..3; pass 12; restart 1; expect 3..3; pass 6; says the first 16 s ago
 = who dies after a restart is named as ever
 run 3; restart 60; pass 5; cas 0..3; leave 1; pass 5; said lost=1
 = nobody is said to have died whose connection ended with the server

@@ -207,7 +207,7 @@ impl Stage for Lab {
                 let go = if words.is_empty() { Vec::new() } else { clients(words) };
                 self.restart(seconds(), &go);
             }
-            "forget" => self.forget_state(run),
+            "forget" => _ = self.states.remove(run),
             "own" => self.insight.own_store(PORT, StoreOwner::Run(run.into())),
             "expect" => {
                 let nodes = range(first);

@@ -183,7 +183,7 @@ impl Truth {
         self.lab.come(conn, &format!("10.77.0.{}", 10 + host), 1000 + conn);
         if !self.lab.has("/torch.rendezvous.job") {
             // The state of those that have all gone was dropped.
-            self.lab.forget_state("job");
+            self.lab.states.remove("job");
             self.now.round = Round::default();
             for agent in &mut self.now.agents {
                 (agent.place, agent.phase, agent.seat) = (Place::Nowhere, Phase::Joins, None);
