@@ -33,11 +33,7 @@ fn lasts(jobs: &Jobs, topic: &Topic, entry: &Entry) -> Option<bool> {
         code if code != RoundComplete && reason.severity == Severity::Info => false,
         _ => run.mended(reason).is_some_and(|mended| *since < mended),
     };
-    (!is_past).then(|| match reason.code {
-        Lost => run.still_lacks(evidence),
-        Code::NodeSilent => run.native.as_ref().is_some_and(|native| native.is_unheard),
-        _ => false,
-    })
+    (!is_past).then(|| reason.code == Lost && run.still_lacks(evidence))
 }
 
 impl Insight {

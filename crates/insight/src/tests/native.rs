@@ -344,7 +344,7 @@ two; open; lab come 0 0 at 10.0.0.0; lab come 1 1 at 10.0.0.1; exit 0; exit 1
 lab set 1 round1/torchelastic/agent/terminal_state/last_member x; pass 1; left a done; left b done; pass 5
 said run_finished=1; see state=finished
 = a node that is stopped is named before it is given up
-two; unpark b; pass 8; said node_silent; pass 2; holds node_silent=1; beat b:1; pass 3; holds node_silent=0
+two; unpark b; pass 8; said node_silent
 = a rank of a native round that ends alone is told
 two; own; meet 2; pass 12; lab leave 1; pass 35; said ranks_ended=1
 = a rank of a native round that ends alone is told (2)
