@@ -21,9 +21,7 @@ const OVER_SHOWN: Duration = Duration::from_hours(1);
 fn lasts(jobs: &Jobs, topic: &Topic, entry: &Entry) -> Option<bool> {
     use Code::{JoinRefused, Lost, RoundComplete, RunClosed, RunStarted, TorchVersionsDiffer};
     let Finding { reason, evidence, since, .. } = &entry.finding;
-    let Some(run) = topic.run.as_ref().and_then(|key| jobs.runs.get(key)) else {
-        return Some(reason.code == Code::LinkAway && reason.misses_one(|link| jobs.links.has_lost(link)));
-    };
+    let Some(run) = topic.run.as_ref().and_then(|key| jobs.runs.get(key)) else { return Some(false) };
     let is_past = match reason.code {
         RunStarted | TorchVersionsDiffer => false,
         JoinRefused | RunClosed => run.round.completed.is_some_and(|completed| *since < completed),

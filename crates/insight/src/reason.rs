@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 pub(crate) use self::evidence::{Evidence, Finding};
 pub(crate) use self::names::Names;
 pub(crate) use self::presence::{
-    ANNOUNCED, But, GONE, NODE, Place, Presence, SAME_WORLD_SIZE, Sighting, Waits,
+    ANNOUNCED, But, GONE, NODE, Place, Presence, SAME_WORLD_SIZE, Sighting, TAKEN_OUT, Waits,
 };
 pub use self::rules::{Code, RULES, Rule};
 pub(crate) use self::rules::{Hold, RESET};
@@ -201,11 +201,6 @@ impl Reason {
     pub(crate) fn may_be(self, title: &str, candidates: Names) -> Self {
         let told = self.and(title, &candidates);
         Self { facts: Facts { candidates, ..told.facts }, ..told }
-    }
-
-    /// Whether it misses one of such a name.
-    pub(crate) fn misses_one(&self, is_it: impl Fn(&str) -> bool) -> bool {
-        self.facts.missing.iter().any(|missing| is_it(&missing.name))
     }
 
     /// What was seen of the node for which others wait.

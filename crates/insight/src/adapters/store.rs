@@ -119,11 +119,18 @@ impl Fold<'_> {
         }
         let counted: Vec<(RunKey, u32)> =
             graph.store.waits.values().filter_map(|wait| graph.nodes_asked_for(wait)).collect();
+        let is_of_node = |key| matches!(wanted(key).writer, ExpectedWriter::Node(_));
+        let of_nodes = graph.store.waits.values().map(|wait| &wait.view);
+        let of_nodes = of_nodes.filter(|wait| wait.missing.first().is_some_and(|key| is_of_node(key)));
+        let awaited: BTreeSet<RunKey> = of_nodes.filter_map(|wait| graph.run_waiting(wait)).collect();
         for key in changed {
             self.jobs.runs.get_mut(&key).into_iter().for_each(TrackedRun::touch);
         }
         let runs = self.jobs.runs.values().filter(|run| run.store() == Some(self.port));
         for key in runs.map(|run| run.key.clone()).collect::<Vec<_>>() {
+            if let Some(run) = self.jobs.runs.get_mut(&key) {
+                run.round.is_awaited = awaited.contains(&key);
+            }
             self.see_signs_of(&key);
         }
         for (key, nodes) in counted {

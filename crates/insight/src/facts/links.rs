@@ -105,11 +105,6 @@ impl Links {
         }
     }
 
-    /// Whether a relay's link was away for too long, and it has not come again.
-    pub(crate) fn has_lost(&self, relay: &str) -> bool {
-        self.ended.get(relay).is_some_and(|ended| matches!(ended.what, LinkEvent::Lost { .. }))
-    }
-
     /// What was heard of a pod since it announced itself. `seen` is its last sign of life at the gate, if it
     /// does not count there any more.
     pub(crate) fn since_announced(&self, plan: &Plan, pod: &str, seen: Option<Timestamp>) -> Sighting {

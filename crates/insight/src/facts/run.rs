@@ -9,7 +9,7 @@ mod tracked;
 mod world;
 
 pub(crate) use self::key::RunKey;
-pub(crate) use self::limits::{MISSING_SHOWN, MOST_MOMENTS, MOST_NODES, SETTLE};
+pub(crate) use self::limits::{LATEST, MISSING_SHOWN, MOST_MOMENTS, MOST_NODES, SETTLE};
 pub(crate) use self::memory::Room;
 pub(crate) use self::node::{Agent, Membership, NodeId, TrackedNode};
 pub(crate) use self::round::{

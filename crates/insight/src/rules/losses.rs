@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::facts::{Dying, Links, Lost, Meeting, Passed, RunKey, TrackedNode, TrackedRun, with_pid};
-use crate::reason::{Code, Evidence, Finding, Hold, Names, Place, Presence, Reason, Sighting, are, if_some};
+use crate::reason::{
+    Code, Evidence, Finding, Hold, Names, Place, Presence, Reason, Sighting, TAKEN_OUT, are, if_some,
+};
 use crate::totals::Tally;
 use rallypoint_api::{RunState, Seen, Severity};
 use rallypoint_protocol::addresses::MOST_RANKS;
@@ -100,6 +102,7 @@ pub(crate) fn taken_out(
     });
     let behind = Names::of(behind);
     let reason = lost_of(Place::Node, &nodes, &how, seen, left, None)
+        .look_at(TAKEN_OUT)
         .and(&format!("clocks differ from that of {by}"), &behind)
         .when(!behind.is_empty(), |reason| reason.look_at(SET_CLOCKS));
     Some(Finding::new(reason, about, wrote.at).seen(evidence).in_round(Some(round)))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::facts::{RunKey, TrackedNode, TrackedRun};
+use crate::facts::{LATEST, RunKey, TrackedNode, TrackedRun};
 use crate::identity::processes::Graph;
 use crate::reason::{Code, Finding, Names, Place, Presence, Sighting};
 use rallypoint_api::Seen;
@@ -39,15 +39,12 @@ impl Graph<'_> {
     /// Nodes of a c10d run that have missed heartbeats, and those of them that others have taken out of the
     /// round. While an agent waits here it sends none.
     pub(crate) fn without_heartbeat(&self, run: &TrackedRun) -> Option<Finding> {
-        let late = run.late_after();
-        let is_awake = late.is_some_and(|late| self.now.since(self.jobs.awake_since) >= late);
-        let late = late.unwrap_or_default();
+        let late = run.late_after().unwrap_or(LATEST);
+        let is_awake = self.now.since(self.jobs.awake_since) >= late;
         // When all were frozen for so long each takes itself for dead: they read the state, and send no
         // heartbeats any more.
-        let asked = |node: &TrackedNode| {
-            let at = node.conn.and_then(|conn| self.store.heard.get(&conn));
-            at.is_some_and(|at| self.now.since(*at) < late)
-        };
+        let heard_at = |node: &TrackedNode| node.conn.and_then(|conn| self.store.heard.get(&conn));
+        let asked = |node: &TrackedNode| heard_at(node).is_some_and(|at| self.now.since(*at) < late);
         let may_be_late = |node: &&TrackedNode| is_awake && node.is_there() && !node.finished && !asked(node);
         let client = |node: &TrackedNode| node.conn.and_then(|conn| self.store.clients.get(&conn));
         let may_send = |node: &&TrackedNode| {
@@ -58,8 +55,10 @@ impl Graph<'_> {
             })
         };
         let is_out = |node: &&TrackedNode| node.is_silent() && node.round == run.round.number;
-        let silent = run.late_nodes(self.now).filter(may_be_late).chain(run.lingering().filter(is_out));
-        let silent: Vec<_> = silent.filter(may_send).collect();
+        let is_old = |node: &&TrackedNode| self.now.since(node.last_heartbeat) >= late;
+        let out = run.lingering().filter(is_out).filter(is_old);
+        let late_nodes = run.late_nodes(self.now).filter(may_be_late);
+        let silent: Vec<_> = late_nodes.chain(out).filter(may_send).collect();
         let heard = silent.iter().map(|node| node.last_heartbeat).max()?;
         let nodes = Names::of(silent.iter().map(|node| node.label()));
         let (about, silent_for) = (nodes.to_string(), Elapsed(self.now.since(heard)));

@@ -81,8 +81,7 @@ run 3; pass 2; away 10.77.0.11 train-1; pass 5; cas 0 drop:1; pass 2; said lost=
 rank 0..3 of 3 at 10.77.0.#; pass 10; link train-1 lost 2; cut 1 train-1; pass 70; said ranks_ended=0
 leave 2; pass 70; said ranks_ended
 = a rank whose link was away for too long is named when its session ends
-rank 0..3 of 3 at 10.77.0.#; pass 10; link train-1 lost 2; cut 1 train-1; pass 5; holds lost=1 link_away=1
-link train-1 came; pass 3; said lost=1 link_away=1; holds link_away=0
+rank 0..3 of 3 at 10.77.0.#; pass 10; link train-1 lost 2; cut 1 train-1; pass 5; said lost=1 link_away=1
 = ranks whose hosts do not answer are cut off and have not ended
 rank 0..3 of 3 at 10.77.0.#; pass 20; leave 0; pass 10; said ranks_ended=1; cut 1,2; pass 70
 said lost=1 ranks_ended=1

@@ -11,6 +11,12 @@ fn nodes_that_are_taken_out_or_die_in_a_round() {
 run 3; pass 16; cas 0 drop:1; pass 40; see nodes.joined=2 nodes.missing=1 missing.name=node1
 see missing.presence=taken_out; said node_silent; get 1 /torch.rendezvous.job; pass 3
 see nodes.joined=3 nodes.missing=0 missing.name=; leave 1; pass 3
+= who waits for the master sends no heartbeats and its round does not run yet [free]
+all 0..2; wait 1 c10d/MASTER_ADDR; pass 14; see state=exchanging; cas 0 drop:1; pass 9
+said lost=1 node_silent=0; see state=exchanging nodes.joined=2
+= a node that was taken out before the ranks were handed out is none of the round [free]
+all 0..3; cas 0 drop:2; wait 2 c10d/torchelastic/assigned_ranks/2
+set 0 c10d/torchelastic/assigned_ranks/0 [0,2,0,2]; pass 5; see nodes.joined=2; said node_silent=0
 = who waits for a dead node is not gone and the dead one is named
 all 0..3; set 0,1 c10d/torchelastic/role_info/# {}
 wait 0 c10d/torchelastic/role_info/0 c10d/torchelastic/role_info/1 c10d/torchelastic/role_info/2

@@ -48,6 +48,8 @@ pub(crate) struct RoundFacts {
     /// Native: its first join that this server knows of.
     pub(crate) began: Option<Timestamp>,
     pub(crate) completed: Option<Timestamp>,
+    /// Somebody waits for what one of its nodes is to write.
+    pub(crate) is_awaited: bool,
     /// Unix time in seconds, by the clock of the nodes.
     pub(crate) deadline: Option<f64>,
     /// Nodes that made room when memory was short: only their number is known.

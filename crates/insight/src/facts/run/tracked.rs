@@ -145,7 +145,9 @@ impl TrackedRun {
     pub(crate) fn goes_on_with_round(&self, node: &TrackedNode) -> bool {
         let is_of_round = node.round == self.round.number && self.round.completed.is_some();
         let is_taken_out = node.membership == Membership::TakenOut && node.lingers();
-        is_of_round && is_taken_out && node.is_heard && node.rank.is_some()
+        // Ranks may have been handed out without it.
+        let has_ranks = |rank| self.round.assigned.is_empty() || self.round.assigned.contains_key(&rank);
+        is_of_round && is_taken_out && node.is_heard && node.rank.is_some_and(has_ranks)
     }
 
     /// Who has, or had, this rank in that round.
@@ -464,8 +466,9 @@ impl TrackedRun {
         if self.waits_for_next_round() {
             return RunState::Restarting;
         }
-        let has_none = || now.since(completed.max(self.known_since)) >= WITHOUT_EXCHANGE;
-        let exchanged = !round.assigned.is_empty() || round.roles.is_empty() && has_none();
+        let goes_on = round.roles.is_empty() && !round.is_awaited;
+        let is_late = || now.since(completed.max(self.known_since)) >= WITHOUT_EXCHANGE;
+        let exchanged = !round.assigned.is_empty() || goes_on && is_late();
         if exchanged { RunState::Running } else { RunState::Exchanging }
     }
 }

@@ -3,7 +3,9 @@
 use super::{AGAIN, Group, UNTOLD};
 use crate::facts::{Meeting, TrackedNode, TrackedRun};
 use crate::identity::processes::Graph;
-use crate::reason::{But, Code, ENDED, Names, OTHER_PORT, Place, Presence, Reason, Sighting, if_some};
+use crate::reason::{
+    But, Code, ENDED, Names, OTHER_PORT, Place, Presence, Reason, Sighting, TAKEN_OUT, if_some,
+};
 use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{ConnId, Elapsed, counted};
 use rallypoint_protocol::keys::{ExpectedWriter, Wanted};
@@ -11,10 +13,6 @@ use rallypoint_protocol::keys::{ExpectedWriter, Wanted};
 /// All others have found this server.
 const OWN_STORE: &str = "look at rank 0: has it started, does it reach this server, or does it host a store \
                          of its own, as it does without TORCHELASTIC_USE_AGENT_STORE=True?";
-/// c10d: nodes wait for a round that is not theirs any more.
-const TAKEN_OUT: &str = "others have taken out who waits, and hand it nothing any more: look why its \
-                         heartbeats came late for them (a frozen host, clocks that differ), and restart all \
-                         together";
 
 impl Graph<'_> {
     /// They wait for what one process is to write.
