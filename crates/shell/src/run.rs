@@ -20,7 +20,7 @@ const DEPTH: usize = 8;
 /// The turns of a loop that are read one by one.
 const TURNS: usize = 64;
 /// The turns of all loops of a script together: loops in loops multiply.
-const MOST_TURNS: usize = 1024;
+const MOST_TURNS: usize = 128;
 
 /// Reads a script.
 pub fn read(script: &str, positional: &[Text], surroundings: Surroundings<'_>) -> Reading {
