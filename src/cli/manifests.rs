@@ -1,10 +1,11 @@
 //! The files of `rallypoint doctor --manifest`.
 
 use std::collections::BTreeSet;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::UsageError;
-use rallypoint_doctor::{Check, SCRIPTS, check_manifests, of_jobs};
+use rallypoint_doctor::{Check, SCRIPTS, check_manifests, is_batch_script, of_jobs};
 
 /// A file brings no more than so many others.
 const MOST_NAMED: usize = 64;
@@ -12,8 +13,8 @@ const MOST_NAMED: usize = 64;
 /// How manifests end.
 const MANIFESTS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// How scripts of batch systems end.
-const BATCH: [&str; 2] = ["sbatch", "slurm"];
+/// How scripts for batch systems end.
+const BATCH: [&str; 3] = ["sbatch", "slurm", "sl"];
 
 /// The names and texts of files.
 type Files = Vec<(String, String)>;
@@ -96,10 +97,10 @@ fn is_short_file(path: &Path) -> bool {
 
 fn read(path: &Path) -> std::io::Result<String> {
     // A shell takes any bytes.
-    if has_ending(path, &SCRIPTS) {
-        std::fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned())
-    } else {
+    if has_ending(path, &MANIFESTS) {
         std::fs::read_to_string(path)
+    } else {
+        std::fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned())
     }
 }
 
@@ -183,13 +184,23 @@ fn files_below(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     for entry in entries {
         if entry.is_dir() && !entry.is_symlink() {
             found.extend(files_below(&entry)?);
-        } else if entry.is_file()
-            && [&MANIFESTS[..], &BATCH, &SCRIPTS].iter().any(|it| has_ending(&entry, it))
-        {
+        } else if is_of_job(&entry) {
             found.push(entry);
         }
     }
     Ok(found)
+}
+
+/// Whether a file may be of a job: by its ending, or as it is a script for a batch system.
+fn is_of_job(path: &Path) -> bool {
+    let begins = || {
+        let mut mark = [0; 2];
+        let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut mark));
+        read.is_ok() && mark == *b"#!"
+    };
+    let is_script = || is_short_file(path) && begins() && read(path).is_ok_and(|text| is_batch_script(&text));
+    path.is_file()
+        && ([&MANIFESTS[..], &BATCH, &SCRIPTS].iter().any(|it| has_ending(path, it)) || is_script())
 }
 
 fn has_ending(path: &Path, endings: &[&str]) -> bool {

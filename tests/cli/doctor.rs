@@ -85,6 +85,18 @@ fn manifests_come_from_stdin_from_folders_and_from_files_of_any_name() {
         let (of_file, _) = checks(&["--manifest", &format!("{path}/{file}")], &[]);
         assert_eq!(verdict(&of_file, "node-count"), "FAIL", "{file}: {of_file:#?}");
     }
+    // In a container, from a folder of the job's own; the job's file has any name.
+    let other = tempfile::tempdir().expect("a folder");
+    let job = job.replace("bash below", "apptainer exec i.sif /scratch/$SLURM_JOB_ID");
+    std::fs::write(other.path().join("job"), job).expect("written");
+    let launch = "torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d train.py\n";
+    std::fs::write(other.path().join("launch.sh"), launch).expect("written");
+    let path_of_other = other.path().to_str().expect("a path");
+    let in_container = || checks(&["--manifest", path_of_other], &[]).0;
+    assert_eq!(verdict(&in_container(), "node-count"), "FAIL");
+    // A script that somebody starts on each node is one of a job, too.
+    std::fs::remove_file(other.path().join("job")).expect("removed");
+    assert_eq!(verdict(&in_container(), "command-endpoint"), "WARN");
     let of_file = format!("{path}/below/a,b.yaml");
     assert_eq!(verdict(&checks(&["--manifest", &of_file], &[]).0, "node-rank"), "FAIL");
     let mut child = Command::new(env!("CARGO_BIN_EXE_rallypoint"))

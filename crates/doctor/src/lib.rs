@@ -44,7 +44,7 @@ pub use called::find_command;
 pub use command::check_command;
 pub use machine::MachineFacts;
 #[cfg(feature = "manifests")]
-pub use manifest::{SCRIPTS, check_manifests, of_jobs};
+pub use manifest::{SCRIPTS, check_manifests, is_batch_script, of_jobs};
 pub use network::{NetworkFacts, RELAYS_ONLY, RELAYS_ONLY_REMEDY};
 pub use pod::ephemeral_port::binds;
 pub use pod::run_store_ports::run_stores;

@@ -20,7 +20,7 @@ const DEPTH: usize = 8;
 /// The turns of a loop that are read one by one.
 const TURNS: usize = 64;
 /// The turns of all loops of a script together: loops in loops multiply.
-const MOST_TURNS: usize = 1024;
+const MOST_TURNS: usize = 128;
 
 /// Reads a script.
 pub fn read(script: &str, positional: &[Text], surroundings: Surroundings<'_>) -> Reading {
@@ -40,8 +40,8 @@ pub fn started(
     let mut shell = Shell::new(surroundings, &[]);
     shell.private = Rc::new(private.iter().cloned().collect());
     shell.conditional = usize::from(conditional);
-    let is = |kind: fn(&str) -> bool| words.iter().position(|word| word.literal().is_some_and(kind));
-    let at = is(is_shell).or_else(|| is(is_script)).unwrap_or_default();
+    let at = words.iter().position(|word| word.literal().is_some_and(is_shell));
+    let at = at.or_else(|| words.iter().position(is_path_of_script)).unwrap_or_default();
     if let Some(words) = words.get(at..).filter(|words| !words.is_empty()) {
         shell.execute(words.to_vec());
     }
@@ -668,6 +668,12 @@ impl Shell<'_> {
         if let Some(text) = self.text_of(&first) {
             return self.call(&text, &first, &words[1..]);
         }
+        let script = words.iter().position(is_path_of_script).filter(|_| carries(&first));
+        if let Some([script, arguments @ ..]) = script.and_then(|at| words.get(at..))
+            && let Some(text) = self.text_of(&script.to_string())
+        {
+            return self.call(&text, &script.to_string(), arguments);
+        }
         if is_script(&first) {
             self.reading.unread.push(format!("`{first}` is not in these files"));
         }
@@ -737,6 +743,12 @@ impl Shell<'_> {
             std::mem::replace(&mut self.are_all, are_all),
         )
     }
+}
+
+/// Whether a word names a script, in whatever folder.
+fn is_path_of_script(word: &Text) -> bool {
+    matches!(word.parts().last(), Some(Part::Known(end)) if word.parts().len() == 1 || end.contains('/'))
+        && is_script(&word.to_string())
 }
 
 /// Whether a program runs the command that follows, in a container or with other limits.

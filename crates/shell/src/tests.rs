@@ -46,6 +46,7 @@ fn words_become_what_a_shell_makes_of_them() {
         ("bash -exo pipefail -c -- 'x 2'", "x|2"),
         ("cat > /t/r.sh <<'EOF'\nx $N\nEOF\nbash /t/r.sh", "x|4"),
         ("bash /s/run.sh 5", "torchrun|5"),
+        ("singularity run --nv /i.sif /s/run.sh 5", "torchrun|5"),
         ("eval \"x $N\"", "x|4"),
         ("B=1 x $B", "x|$B"),
         ("export B=1 && x $B", "x|1"),

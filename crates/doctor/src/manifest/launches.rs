@@ -42,6 +42,12 @@ pub(crate) fn starts_ray(words: &[String]) -> bool {
     Called::find(words).is_some_and(|called| called.grammar.is("ray start"))
 }
 
+/// The words behind `ray symmetric-run`, which is to run on every node.
+pub(crate) fn symmetric_run(words: &[String]) -> Option<&[String]> {
+    let at = words.windows(2).position(|two| basename(&two[0]) == "ray" && two[1] == "symmetric-run")?;
+    words.get(at..)?.get(2..)
+}
+
 /// Whether the shell or the script in a command is the program of a launcher in front of it.
 pub(crate) fn is_handed_a_shell(written: &[String]) -> bool {
     let at = written.iter().position(|word| is_shell(word) || is_script(word));

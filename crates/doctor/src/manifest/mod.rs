@@ -37,6 +37,7 @@ mod schemas;
 mod scripts;
 mod validation;
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use serde_json::Value;
@@ -230,11 +231,25 @@ pub fn check_manifests(
 /// How scripts end of which a folder may have others than those of its jobs.
 pub const SCRIPTS: [&str; 4] = ["sh", "bash", "pbs", "lsf"];
 
-/// Takes the files of the jobs in a folder: not a script that no batch system starts, and no other file.
+/// Whether a text begins as a script for a batch system, whatever its file is called.
+pub fn is_batch_script(text: &str) -> bool {
+    let is_header = |line: &&str| line.trim().is_empty() || line.starts_with('#');
+    let header: Vec<&str> = text.lines().take_while(is_header).collect();
+    objects::batch_system(&header.join("\n")).is_some()
+}
+
+/// Takes the files of the jobs in a folder: not a script that trains on one node or starts nothing, and no
+/// other file.
 pub fn of_jobs(files: Vec<(String, String)>) -> Vec<(String, String)> {
-    let is_beside = |(name, text): &(String, String)| {
-        let (_, ending) = name.rsplit_once('.').unwrap_or_default();
-        SCRIPTS.contains(&ending) && objects::batch_system(text).is_none()
+    let is_script = |(name, _): &(String, String)| {
+        name.rsplit_once('.').is_some_and(|(_, ending)| SCRIPTS.contains(&ending))
+    };
+    let scripts: Vec<_> = files.iter().filter(|file| is_script(file)).cloned().collect();
+    let objects = objects::read(&scripts, &mut Vec::new());
+    let of_nodes: BTreeSet<&String> =
+        objects.iter().filter(|it| is_of_nodes(it, &objects)).map(|it| &it.file).collect();
+    let is_beside = |file: &(String, String)| {
+        is_script(file) && objects::batch_system(&file.1).is_none() && !of_nodes.contains(&file.0)
     };
     let (mut beside, mut kept): (Vec<_>, Vec<_>) = files.into_iter().partition(is_beside);
     loop {
@@ -248,6 +263,14 @@ pub fn of_jobs(files: Vec<(String, String)>) -> Vec<(String, String)> {
         kept.extend(named);
         beside = others;
     }
+}
+
+/// Whether a script launches a training of several nodes.
+fn is_of_nodes(script: &Object, scripts: &[Object]) -> bool {
+    scripts::of(script, scripts, 0).0.into_iter().any(|pods| {
+        let is_told = pods.launches().any(|launch| launch.nodes.is_some()) && pods.count != Some(1);
+        pods.train() && (pods.step.by.is_some() || is_told)
+    })
 }
 
 #[cfg(test)]

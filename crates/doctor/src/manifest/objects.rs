@@ -152,6 +152,12 @@ pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
             );
             checks.push(check.called("template").at(place("-")));
         }
+        let place_of = |object: &Object| place_in(&object.value, &is_unfilled, &|_| false).map(str::to_owned);
+        if let Some(text) = objects[before..].iter().filter(matters).find_map(place_of) {
+            let evidence = format!("`{text}` is to be filled in: it stands for another name");
+            let check = Check::warn(evidence, "the name that is meant");
+            checks.push(check.called("template").at(place("-")));
+        }
     }
     objects
 }
@@ -251,24 +257,56 @@ fn script(file: &str, text: &str, is_called: bool, number: usize) -> Object {
     }
 }
 
-/// Whether a field that no container expands has a `$` in it.
-fn has_blanks(value: &Value) -> bool {
+/// A text of a value that is a place to be filled in: of a field that no container expands, or of any.
+fn place_in<'v>(
+    value: &'v Value,
+    of_field: &dyn Fn(&str) -> bool,
+    of_any: &dyn Fn(&str) -> bool,
+) -> Option<&'v str> {
     #[rustfmt::skip]
     const NEVER: [&str; 12] = [
         "image", "name", "namespace", "replicas", "parallelism", "completions", "numNodes", "size",
         "nvidia.com/gpu", "vpc.amazonaws.com/efa", "minReplicas", "nprocPerNode",
     ];
+    match value {
+        Value::Object(map) => map.iter().find_map(|(key, value)| {
+            let own = value.as_str().filter(|text| NEVER.contains(&key.as_str()) && of_field(text));
+            let own = own.or_else(|| of_field(key).then_some(key.as_str()));
+            own.or_else(|| place_in(value, of_field, of_any).filter(|_| key != "data"))
+        }),
+        Value::Array(items) => items.iter().find_map(|item| place_in(item, of_field, of_any)),
+        Value::String(text) => Some(text.as_str()).filter(|text| of_any(text)),
+        _ => None,
+    }
+}
+
+/// Whether a field that no container expands has a `$` in it.
+fn has_blanks(value: &Value) -> bool {
     let blank = |text: &str| text.contains("${") || text.starts_with('$') || is_underlined(text);
     let in_braces = |text: &str| has_braces(text) && !text.contains('\n');
-    match value {
-        Value::Object(map) => map.iter().any(|(key, value)| {
-            let own = NEVER.contains(&key.as_str()) && value.as_str().is_some_and(blank);
-            own || blank(key) || key != "data" && has_blanks(value)
-        }),
-        Value::Array(items) => items.iter().any(has_blanks),
-        Value::String(text) => in_braces(text),
-        _ => false,
-    }
+    place_in(value, &blank, &in_braces).is_some()
+}
+
+/// Whether a text is, as its words say, to be replaced: `<your-namespace>`, `{USER}`, `YOUR_NAME`,
+/// `REPLACE_ME`, `xxx.xxx`.
+pub(crate) fn is_unfilled(text: &str) -> bool {
+    let is_name =
+        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_ ".contains(c));
+    let in_marks = |open: char, close: char| {
+        let mut behind = text.split(open).skip(1);
+        let is_plain = !text.contains(['$', '\n']) && !text.contains("{{");
+        is_plain && behind.any(|rest| rest.split_once(close).is_some_and(|(name, _)| is_name(name)))
+    };
+    let lower = text.to_lowercase();
+    let words: Vec<&str> = lower.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    let says = |word: &&str| {
+        matches!(*word, "your" | "replaceme" | "changeme")
+            || word.len() > 2 && word.bytes().all(|b| b == b'x')
+    };
+    in_marks('<', '>')
+        || in_marks('{', '}')
+        || words.iter().any(says)
+        || words.windows(2).any(|two| matches!(two, ["replace" | "change", "me"]))
 }
 
 /// Whether a text has a place such as `__NAME__`.

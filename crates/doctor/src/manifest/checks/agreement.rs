@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use super::prelude::*;
 use crate::manifest::given::given;
+use crate::manifest::launches::flag;
 
 pub(super) const RULE: Rule = Rule {
     id: "agreement",
     sees: "FAIL: Master and Worker, two `srun … &`, or `node0.sh` and `node1.sh` have different ports, \
            backends, ids of the run or numbers of nodes, or the port is `$RANDOM`. WARN: two values of \
-           `NCCL_IB_DISABLE`; a PyTorchJob's `MASTER_ADDR` of another job",
+           `NCCL_IB_DISABLE` or `--epochs`; a PyTorchJob's `MASTER_ADDR` of another job",
     examples: ["agreement.yaml", "good-pytorchjob.yaml"],
     find: Find::Launch(
         &[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed, Tool::Other, Tool::Program],
@@ -21,7 +22,37 @@ fn find(call: &Call<'_>) -> Option<Check> {
     if !takes_part(call.launch) || !call.are_to_meet() {
         return None;
     }
-    of_values(call).or_else(|| of_transport(call)).or_else(|| of_scripts(call)).or_else(|| of_operator(call))
+    let found = of_values(call).or_else(|| of_transport(call)).or_else(|| of_scripts(call));
+    found.or_else(|| of_operator(call)).or_else(|| of_steps(call))
+}
+
+/// How long a training lasts, by its own arguments: who ends first leaves the others in a collective call.
+fn of_steps(call: &Call<'_>) -> Option<Check> {
+    const STEPS: [&str; 6] =
+        ["epochs", "num-epochs", "max-epochs", "num-train-epochs", "max-steps", "train-iters"];
+    let steps = |pods: &Pods| {
+        let words = pods.containers.iter().filter(|own| own.trains()).flat_map(|own| {
+            let of_commands = own.commands.iter().flat_map(Command::written);
+            if own.commands.is_empty() { own.argv.clone() } else { of_commands.collect() }
+        });
+        let words: Vec<Text> = words.map(Text::known).collect();
+        STEPS.iter().find_map(|name| {
+            let told = flag(&words, &[name])?;
+            Some((told.by.clone(), told.text.literal()?.parse::<u64>().ok()?))
+        })
+    };
+    let Call { manifests, pods, .. } = call;
+    let (by, own) = steps(pods).filter(|_| !pods.are_tasks())?;
+    let mut before = manifests.together(pods).take_while(|others| !std::ptr::eq(*pods, *others));
+    let (others, theirs) = before.find_map(|others| {
+        let (name, theirs) = steps(others).filter(|_| others.object == pods.object)?;
+        (name == by && theirs != own).then_some((others, theirs))
+    })?;
+    let evidence = format!(
+        "{by} is {own} here, but {theirs} in {} {}: who ends first leaves the others waiting",
+        others.place.object, others.place.field
+    );
+    Some(Check::warn(evidence, format!("{by} is the same in all pods")).at(call.at("command")))
 }
 
 /// A variable in `env` that the operator sets otherwise: it appends its own, and the last one counts.
@@ -35,7 +66,7 @@ fn of_operator(call: &Call<'_>) -> Option<Check> {
         let counts = value.first()?.literal()?;
         // A longer name of that pod is no other address.
         let is_same = own.strip_prefix(counts).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-        (!is_same && !own.contains("$(") && !is_placeholder(own))
+        (!is_same && own != "0.0.0.0" && !own.contains("$(") && !is_placeholder(own))
             .then(|| format!("{name}={own} stands in env, and the operator sets {counts} behind it"))
     };
     let evidence = given.into_iter().find_map(differs)?;

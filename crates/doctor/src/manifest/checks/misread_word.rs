@@ -48,7 +48,9 @@ fn compressed(container: &Container) -> Option<Check> {
         let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         (is_name && is_list && !READ.iter().any(|it| value.contains(it))).then_some(name)
     });
-    let names: Vec<&str> = LISTS.into_iter().chain(taken).collect();
+    // A list of one node is its name.
+    let is_one = container.variable("SLURM_NNODES").is_some_and(|nodes| nodes.literal() == Some("1"));
+    let names: Vec<&str> = LISTS.into_iter().chain(taken).filter(|_| !is_one).collect();
     let list = |line: &str| names.iter().copied().find(|name| reads(line, name));
     let is_parted = |line: &str| {
         PARTS.iter().any(|part| line.contains(part))

@@ -18,10 +18,9 @@ fn find(manifests: &Manifests, found: &[Check]) -> Vec<Check> {
     }
     let without_template = |object: &Object| {
         let known = Maker::of_kind(&object.api, &object.kind) != Maker::Unknown;
-        let said = found
-            .iter()
-            .filter_map(|check| check.place.as_ref())
-            .any(|place| [object.place("spec.runtimeRef"), object.place("kind")].contains(place));
+        let said = found.iter().filter_map(|check| check.place.as_ref()).any(|place| {
+            ["spec.runtimeRef", "kind", "apiVersion"].map(|at| object.place(at)).contains(place)
+        });
         let none =
             known && object.kind != "Script" && !said && manifests.of_object(object.number).next().is_none();
         let Some(runtime) = runtime(object, &manifests.objects).filter(|_| none) else {

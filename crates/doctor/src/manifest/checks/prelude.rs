@@ -8,7 +8,9 @@ pub(crate) use super::super::container::Container;
 pub(crate) use super::super::launch::{Launch, Told};
 pub(crate) use super::super::meeting::{Call, first_pod};
 pub(crate) use super::super::names::{Taken, Target, is_headless, is_selected, resolve, selector, takes};
-pub(crate) use super::super::objects::{Object, is_localhost, is_placeholder, list, quantity, texts};
+pub(crate) use super::super::objects::{
+    Object, is_localhost, is_placeholder, is_unfilled, list, quantity, texts,
+};
 pub(crate) use super::super::pods::{Pods, Step};
 pub(crate) use super::{Find, Rule};
 pub(crate) use crate::Location;

@@ -2,7 +2,7 @@
 //! processes with it: the others wait for a head, or the head for its workers.
 
 use super::prelude::*;
-use crate::manifest::launches::starts_ray;
+use crate::manifest::launches::{starts_ray, symmetric_run};
 
 pub(super) const RULE: Rule = Rule {
     id: "ray-ends",
@@ -53,10 +53,18 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
     let is_srun = |command: &&Command| command.words[0].to_string() == "srun";
     let remedy = "ray start --block …";
     let nodes = pods.step.size.nodes.filter(|nodes| *nodes > 1 && pods.runs_once().is_some());
-    let is_ray = |command: &&Command| starts_ray(&command.written());
-    let check = if let Some(nodes) = nodes.filter(|_| container.commands.iter().any(|it| is_ray(&it))) {
-        let evidence = format!("`ray start` runs on the first of {nodes} nodes alone: the others are idle");
-        Check::warn(evidence, "srun --ntasks-per-node=1 ray start --block …")
+    let ray = |command: &Command| {
+        let words = command.written();
+        let is_part = starts_ray(&words).then_some("ray start --block");
+        is_part.or_else(|| symmetric_run(&words).map(|_| "ray symmetric-run"))
+    };
+    let on_first = nodes.zip(container.commands.iter().find_map(ray));
+    let check = if let Some((nodes, ray)) = on_first {
+        let evidence = format!(
+            "`{}` runs on the first of {nodes} nodes alone: the others are idle",
+            ray.trim_end_matches(" --block")
+        );
+        Check::warn(evidence, format!("srun --ntasks-per-node=1 {ray} …"))
     } else if pods.are_tasks() {
         container.script.iter().filter(is_srun).find(starts)?;
         let evidence = "`ray start` returns at once, and Slurm ends what a step leaves behind: Ray is gone";

@@ -2,19 +2,20 @@
 //! or where a number is none. The workers then wait for a head that never is, or never join it.
 
 use super::prelude::*;
-use crate::manifest::launches::{flag, starts_ray};
+use crate::manifest::launches::{flag, starts_ray, symmetric_run};
 use crate::manifest::pods::dotted;
 
 pub(super) const RULE: Rule = Rule {
     id: "ray-ports",
     sees: "FAIL: `ray start --head --port=10001`, or `port: \"10001\"` in `rayStartParams`: a port of \
            another part of Ray; `ray start` with neither `--head` nor `--address`; `port` of a worker; \
-           `object-store-memory: \"5g\"`; `address: \"\"`",
+           `object-store-memory: \"5g\"`; `address: \"\"`; `ray symmetric-run` without `--address`",
     examples: ["ray-ports.yaml", "good-ray-block.yaml"],
     find: Find::Files(|manifests| {
         let of_objects = manifests.objects.iter().flat_map(of_object);
         let of_commands = manifests.containers().filter_map(|(pods, container)| {
-            let found = container.all_commands().find_map(of_command)?;
+            let found =
+                container.all_commands().find_map(|it| of_command(it).or_else(|| of_symmetric_run(it)))?;
             Some(found.at(pods.at(&container.at("command"))))
         });
         of_objects.chain(of_commands).collect()
@@ -48,6 +49,28 @@ fn of_command(command: &Command) -> Option<Check> {
     }
     let is_head = has("--head");
     refused(|name| Some(flag(&command.words, &[name])?.text.to_string()), is_head)
+}
+
+/// What is to run on every node, sees by the address who is the head, and hands on options to `ray start`.
+fn of_symmetric_run(command: &Command) -> Option<Check> {
+    let words = command.written();
+    let words = symmetric_run(&words).filter(|own| !own.iter().any(|word| word.starts_with('$')))?;
+    let own: Vec<&str> =
+        words.iter().take_while(|word| *word != "--").filter_map(|word| word.split('=').next()).collect();
+    let wrong = |name: &&&str| {
+        let is_other = name.ends_with("nodes") && **name != "--min-nodes";
+        is_other || ["--head", "--node-ip-address", "--port", "--block"].contains(*name)
+    };
+    let (what, remedy) = if let Some(name) = own.iter().find(wrong) {
+        (format!("has no option `{name}`"), "--address HOST:6379 --min-nodes N")
+    } else if !own.contains(&"--address") {
+        ("needs `--address`".into(), "--address HOST:6379, the same on all nodes")
+    } else if own.len() == words.len() {
+        ("needs a `--` in front of the program".into(), "`--` in front of it")
+    } else {
+        return None;
+    };
+    Some(Check::fail(format!("`ray symmetric-run` {what}: it refuses to start"), remedy))
 }
 
 fn refused(told: impl Fn(&str) -> Option<String>, is_head: bool) -> Option<Check> {

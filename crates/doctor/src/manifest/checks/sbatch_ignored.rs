@@ -6,9 +6,8 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "sbatch-ignored",
     sees: "FAIL: `#SBATCH` lines behind the first command; `#SBATCH --nodes=$NODES`, `-nodes=2`, \
-           `--gpu=2`, `--time=24h`; more names in `--nodelist` than `--nodes`; a first line that is not \
-           `#!/bin/bash`; files by `dirname \"$0\"`. WARN: `--nodes=<N>`; lines that all begin with \
-           `# SBATCH`; `#BATCH` between them",
+           `--gpu=2`, `--time=24h`; a first line that is not `#!/bin/bash`; files by `dirname \"$0\"`. WARN: \
+           `--nodes=<N>`; lines that all begin with `# SBATCH`; `#BATCH` between them",
     examples: ["sbatch-ignored.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };
@@ -22,7 +21,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         let text = &own.flat_map(|line| [line, "\n"]).collect::<String>();
         let first = unnamed(text).or_else(|| unfilled(text));
         let blank = with_blank(text).or(of_document);
-        let found = [first, named(text), behind(text), blank, beside(text), misspelled(text)];
+        let found = [first, behind(text), blank, beside(text), misspelled(text)];
         found.into_iter().flatten().chain(refused(text)).map(|check| check.at(object.place("-")))
     });
     found.collect()
@@ -126,46 +125,6 @@ fn limit(line: &str) -> Option<Check> {
         let evidence = format!("`{value}` is no time for Slurm: sbatch rejects it");
         Check::fail(evidence, "minutes, HH:MM:SS or DAYS-HH:MM:SS")
     })
-}
-
-/// The nodes that the job is to have are more than it may have.
-fn named(text: &str) -> Option<Check> {
-    let value = |names: [&str; 2]| {
-        text.lines().filter_map(|line| line.strip_prefix("#SBATCH")).find_map(|line| {
-            let mut words = line.split('#').next()?.trim().splitn(2, ['=', ' ']);
-            words.next().filter(|name| names.contains(name)).and(words.next()).map(str::trim)
-        })
-    };
-    let (list, nodes) = (value(["--nodelist", "-w"])?, value(["--nodes", "-N"])?);
-    let (all, most) = (hosts_of(list), nodes.parse::<usize>().ok()?);
-    (all > most).then(|| {
-        let evidence =
-            format!("--nodelist={list} names {all} nodes, and --nodes={most}: sbatch rejects that");
-        Check::fail(evidence, format!("--nodes={all}, or fewer names"))
-    })
-}
-
-/// How many hosts a list names: `gpu[01-04,07],login`.
-fn hosts_of(list: &str) -> usize {
-    let numbers = |range: &str| match range.split_once('-') {
-        Some((first, last)) => {
-            let [first, last] = [first, last].map(|number| number.parse::<usize>().unwrap_or_default());
-            last.saturating_sub(first).saturating_add(1)
-        }
-        None => 1,
-    };
-    let mut is_inside = false;
-    let items = list.split(|c: char| {
-        is_inside = (is_inside || c == '[') && c != ']';
-        c == ',' && !is_inside
-    });
-    let hosts = items.map(|item| match item.split_once('[') {
-        Some((_, ranges)) => {
-            ranges.trim_end_matches(']').split(',').map(numbers).fold(0, usize::saturating_add)
-        }
-        None => 1,
-    });
-    hosts.fold(0, usize::saturating_add)
 }
 
 /// A file is looked for beside the script, and slurmd runs a copy of that.

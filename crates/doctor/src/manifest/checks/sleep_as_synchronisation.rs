@@ -11,8 +11,11 @@ pub(super) const RULE: Rule = Rule {
 
 fn find(call: &Call<'_>) -> Option<Check> {
     let Call { container, launch, .. } = call;
-    // What one pod alone waits for may be there already.
-    let several = launch.most_nodes().is_none_or(|nodes| nodes > 1) && call.pods.part_of.is_none();
+    // What one pod alone waits for may be there already. Tasks of a batch system start together, on nodes
+    // that have names.
+    let several = launch.most_nodes().is_none_or(|nodes| nodes > 1)
+        && call.pods.part_of.is_none()
+        && call.pods.maker != Maker::Slurm;
     let sleep = container.commands[..launch.at.min(container.commands.len())].iter().find(|command| {
         command.words[0].literal() == Some("sleep")
             && !command.conditional

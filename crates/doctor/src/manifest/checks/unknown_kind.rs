@@ -7,10 +7,10 @@ pub(super) const RULE: Rule = Rule {
     id: "unknown-kind",
     sees: "WARN: a kind or version of which at most the pod templates were looked at",
     examples: ["unknown-kind.yaml", "good-job-static.yaml"],
-    find: Find::Files(find),
+    find: Find::After(find),
 };
 
-fn find(manifests: &Manifests) -> Vec<Check> {
+fn find(manifests: &Manifests, found: &[Check]) -> Vec<Check> {
     let check = |object: &Object| {
         let (kind, api) = (&object.kind, &object.api);
         let maker = Maker::of_kind(api, kind);
@@ -52,5 +52,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         };
         Some(Check::warn(evidence, remedy).at(object.place("kind")))
     };
-    manifests.objects.iter().filter_map(check).collect()
+    // `api-rejects` names the version that is known.
+    let is_said = |object: &&Object| found.iter().any(|it| it.place == Some(object.place("apiVersion")));
+    manifests.objects.iter().filter(|object| !is_said(object)).filter_map(check).collect()
 }
