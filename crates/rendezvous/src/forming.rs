@@ -142,13 +142,18 @@ impl Run {
     fn missing_nodes(&self, silent: &BTreeSet<Label>) -> Vec<String> {
         let Some(current) = self.current.as_ref().filter(|c| c.watched > 0) else { return Vec::new() };
         let is_expected = |member: &&Member| member.watched && matches!(member.seat, Seat::InRound(_));
+        let twins = self.twins();
         let mut names: Vec<(u32, String)> = self
             .walk()
             .filter(|(node, _)| !silent.contains(*node))
             .map(|(_, member)| member)
             .filter(is_expected)
             .take(LISTED.min(current.watched as usize))
-            .map(|member| (member.previous.unwrap_or_default(), member.info.who().to_string()))
+            .filter_map(|member| {
+                let has_twin = twins.contains(&(&member.info.name, &member.info.address));
+                let label = if has_twin { member.label()? } else { member.info.who().to_string() };
+                Some((member.previous.unwrap_or_default(), label))
+            })
             .collect();
         names.sort();
         names.into_iter().map(|(_, name)| name).collect()

@@ -1004,8 +1004,8 @@ fn a_node_that_came_anew_is_told_from_the_process_before() {
     let anew = Join { node: label("new"), ..join("b", 2, 4) };
     table.join(anew).expect("a place");
     let reason = table.reason("a");
-    let words = "2 nodes of round 1 not yet joined again: b (10.0.0.1), c (10.0.0.1) (that process of \
-                 before: b came anew)";
+    let words = "2 nodes of round 1 not yet joined again: b (10.0.0.1), rank 1, c (10.0.0.1), rank 2 (that \
+                 process of before: b came anew)";
     assert!(reason.contains(words), "{reason}");
 }
 

@@ -162,7 +162,7 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
         RunState::Restarting => format!("restarting for {since}"),
         RunState::Exiting => format!("finishing for {since}"),
         RunState::Finished => format!("finished {ago} ago"),
-        RunState::Ended => format!("ended {ago} ago"),
+        RunState::Ended => format!("all its connections closed {ago} ago"),
         RunState::Closed if run.completed_at.is_none() => {
             format!("closed {ago} ago, its round was never complete")
         }

@@ -108,7 +108,7 @@ function sentenceOf(run, detail) {
     case "restarting": return `Restarting: ${count(nodes.waiting, "node")} ${nodes.waiting === 1 ? "waits" : "wait"} for the next round${nodesGone && `; ${nodesGone}`}`;
     case "exiting": return `${exit?.arrived ?? 0} of ${count(exit?.expected ?? nodes.joined, "node")} have finished`;
     case "finished": return "Finished";
-    case "ended": return "Ended: all its connections have closed";
+    case "ended": return "All its connections have closed";
     case "closed": return run.completed_at ? "Closed before all nodes had finished" : "Closed; its round was never complete";
     case "gone": return "All its connections are gone";
     default: return plain(run.state);
