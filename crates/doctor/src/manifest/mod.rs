@@ -252,6 +252,10 @@ pub fn of_jobs(files: Vec<(String, String)>) -> Vec<(String, String)> {
         is_script(file) && objects::batch_system(&file.1).is_none() && !of_nodes.contains(&file.0)
     };
     let (mut beside, mut kept): (Vec<_>, Vec<_>) = files.into_iter().partition(is_beside);
+    // Where there is nothing else, these are what is meant.
+    if objects::read(&kept, &mut Vec::new()).is_empty() {
+        kept.append(&mut beside);
+    }
     loop {
         let is_named = |(name, _): &(String, String)| {
             kept.iter().any(|(_, text)| text.contains(rallypoint_shell::basename(name)))

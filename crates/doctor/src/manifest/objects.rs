@@ -303,7 +303,8 @@ pub(crate) fn is_unfilled(text: &str) -> bool {
         matches!(*word, "your" | "replaceme" | "changeme")
             || word.len() > 2 && word.bytes().all(|b| b == b'x')
     };
-    in_marks('<', '>')
+    text.ends_with("...")
+        || in_marks('<', '>')
         || in_marks('{', '}')
         || words.iter().any(says)
         || words.windows(2).any(|two| matches!(two, ["replace" | "change", "me"]))

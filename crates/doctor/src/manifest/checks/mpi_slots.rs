@@ -8,7 +8,7 @@ use crate::manifest::objects::scalar;
 pub(super) const RULE: Rule = Rule {
     id: "mpi-slots",
     sees: "FAIL: `mpirun -np 16` in an MPIJob of 2 Workers with 4 slots each; `deepspeed --hostfile` with a \
-           file of hosts without `slots=`. WARN: `-np 4` there",
+           file of hosts without `slots=`. WARN: `-np 4` there; fewer slots than GPUs",
     examples: ["mpi-slots.yaml", "good-mpijob.yaml"],
     find: Find::Pods(|manifests, pods| {
         let commands = pods.containers.iter().flat_map(|own| own.commands.iter().map(move |it| (own, it)));
@@ -38,12 +38,20 @@ fn find(manifests: &Manifests, pods: &Pods, container: &Container, command: &Com
     if !is_mpirun || !is_led || others.any(|(at, _)| !is_operators(at)) || pods.is_open {
         return None;
     }
+    let worker = manifests.of_object(pods.object).find(|own| own.role == "worker")?;
+    let slots: u64 = field("slotsPerWorker").map_or(Some("1".into()), scalar)?.parse().ok()?;
     // The started program may have a `-n` of its own.
     let at = words.iter().position(|word| matches!(word.as_str(), "-np" | "--np"));
-    let at = at.or_else(|| (words.get(1)? == "-n").then_some(1))?;
+    let Some(at) = at.or_else(|| (words.get(1)? == "-n").then_some(1)) else {
+        let gpus = worker.containers.iter().find_map(Container::gpus).filter(|gpus| *gpus > slots)?;
+        let evidence = format!(
+            "mpirun starts as many processes as there are slots, {slots} a Worker, and each has {gpus} GPUs"
+        );
+        let check = Check::warn(evidence, format!("slotsPerWorker: {gpus}, if each process uses one"));
+        return Some(check.at(pods.at(&container.at("command"))));
+    };
     let asked: u64 = words.get(at.saturating_add(1))?.parse().ok()?;
-    let workers = manifests.of_object(pods.object).find(|own| own.role == "worker")?.count?;
-    let slots: u64 = field("slotsPerWorker").map_or(Some("1".into()), scalar)?.parse().ok()?;
+    let workers = worker.count?;
     let runs = field("runLauncherAsWorker") == Some(&Value::Bool(true));
     let all = workers.saturating_add(u64::from(runs)).saturating_mul(slots);
     let each = words.iter().position(|word| matches!(word.as_str(), "-N" | "-npernode" | "--npernode"));

@@ -7,7 +7,8 @@ pub(super) const RULE: Rule = Rule {
     id: "sbatch-ignored",
     sees: "FAIL: `#SBATCH` lines behind the first command; `#SBATCH --nodes=$NODES`, `-nodes=2`, \
            `--gpu=2`, `--time=24h`; a first line that is not `#!/bin/bash`; files by `dirname \"$0\"`. WARN: \
-           `--nodes=<N>`; lines that all begin with `# SBATCH`; `#BATCH` between them",
+           `--nodes=<N>`; `--ntasks=1` beside `--ntasks-per-node=2`; lines that all begin with `# SBATCH`; \
+           `#BATCH` between them",
     examples: ["sbatch-ignored.sbatch", "good-slurm.sbatch"],
     find: Find::Files(find),
 };
@@ -24,7 +25,20 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         let found = [first, behind(text), blank, beside(text), misspelled(text)];
         found.into_iter().flatten().chain(refused(text)).map(|check| check.at(object.place("-")))
     });
-    found.collect()
+    found.chain(manifests.pods.iter().filter_map(fewer)).collect()
+}
+
+/// `--ntasks` counts, and makes of `--ntasks-per-node` the most that a node may have.
+fn fewer(pods: &Pods) -> Option<Check> {
+    let size = pods.step.size;
+    let (tasks, each) = (size.tasks?, size.each.filter(|_| pods.step.by.as_deref() == Some("srun"))?);
+    (tasks < size.nodes.unwrap_or(1).saturating_mul(each)).then(|| {
+        let evidence = format!(
+            "srun starts {}: beside --ntasks, --ntasks-per-node={each} only says how many a node may have",
+            counted(tasks, "task", "tasks")
+        );
+        Check::warn(evidence, "leave out --ntasks").at(pods.at("command"))
+    })
 }
 
 /// The long options of sbatch in which people slip.
