@@ -194,20 +194,17 @@ impl TrackedRun {
         let is_of_this = |node: &TrackedNode| {
             node.is_dead() && !had_met && node.gone.is_some_and(|gone| now.since(gone) < JUST_BEFORE)
         };
-        // Who claimed a rank before all had met went on with those.
+        // Who claimed a rank before all had met went on with those, unless they did not count on that rank.
         let had_begun = |node: &TrackedNode| {
-            let is_beside = node.membership == Membership::Redundant;
-            let had_met = !is_beside && round.completed.is_some_and(|completed| node.joined <= completed);
+            let is_beyond = round.role_nodes.is_some_and(|nodes| node.rank >= Some(nodes));
+            let had_met = !is_beyond && round.completed.is_some_and(|completed| node.joined <= completed);
             node.membership == Membership::Earlier || had_met
         };
-        // The exit barrier may have counted others than this one, which goes on then.
-        let goes_on = |node: &TrackedNode| {
-            let has_arrived = node.conn.is_some_and(|conn| round.exit.contains(&conn));
-            had_begun(node) && node.finished && !has_arrived
-        };
+        // The exit barrier may have counted others than one that has not arrived, which goes on then.
         let stays = |node: &TrackedNode| {
-            let is_there = matches!(node.id, NodeId::Rank(_)) && node.gone.is_none();
-            is_there && (goes_on(node) || !had_begun(node) && !node.finished)
+            let has_arrived = node.conn.is_some_and(|conn| round.exit.contains(&conn));
+            let goes_on = !node.finished || had_begun(node) && !has_arrived;
+            matches!(node.id, NodeId::Rank(_)) && node.gone.is_none() && goes_on
         };
         let mut nodes = std::mem::take(&mut self.life.nodes);
         nodes.retain(|node| stays(node) || is_of_this(node));

@@ -52,12 +52,6 @@ struct Agent {
     came: f64,
 }
 
-impl Agent {
-    const fn joins(&self) -> bool {
-        matches!(self.phase, Phase::Counts(_) | Phase::Exchanges)
-    }
-}
-
 #[derive(Debug, Clone, Default)]
 struct Moment {
     agents: Vec<Agent>,
@@ -106,8 +100,7 @@ impl Truth {
         }
         let (conn, rank) = (self.now.agents.len() as u32, self.ranks[host]);
         // Hosts that are not known yet belong to the next job.
-        let is_host = |agent: &Agent| matches!(agent.phase, Phase::Counts(_));
-        if self.now.done || self.now.live().all(is_host) {
+        if self.now.done || self.now.live().all(|agent| hosts(agent.phase)) {
             self.now = Moment {
                 agents: std::mem::take(&mut self.now.agents),
                 job: self.now.job + 1,
@@ -115,7 +108,8 @@ impl Truth {
             };
             // Who came too late for the job before is one of this.
             let job = self.now.job;
-            let late = self.now.agents.iter_mut().filter(|a| a.connected && a.joins());
+            let joins = |a: &Agent| hosts(a.phase) || a.phase == Phase::Exchanges;
+            let late = self.now.agents.iter_mut().filter(|a| a.connected && joins(a));
             late.for_each(|agent| agent.job = job);
         }
         self.lab.come(conn, &format!("10.77.0.{}", 10 + host), 1000 + conn);
@@ -319,5 +313,9 @@ fn what_is_said_of_static_nodes_is_the_truth() {
 #[test]
 fn what_was_false_once_is_true() {
     let again = vec![(Op::ComeAll, 0), (Op::Freeze(2), 105), (Op::FinishAll, 105), (Op::Host, 40)];
-    assert_eq!(played(Truth::new(3, [0, 1, 2, 2]), "", again).checked, Ok(()));
+    let waits_on =
+        vec![(Op::Host, 90), (Op::ComeAll, 0), (Op::ComeAll, 45), (Op::FinishAll, 110), (Op::Come(1), 40)];
+    for (ranks, schedule) in [([0, 1, 2, 2], again), ([0, 1, 2, 0], waits_on)] {
+        assert_eq!(played(Truth::new(3, ranks), "", schedule).checked, Ok(()));
+    }
 }
