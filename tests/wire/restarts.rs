@@ -161,6 +161,8 @@ fn waits_and_barriers_go_on_after_a_restart() {
         server.live();
         let log = || server.with(TestServer::log);
         eventually("it says who is back", || log().contains("2 relays are back"));
+        // It was away for longer than this server knows.
+        assert!(log().contains("the link of train-0 is back, with"), "{}", log());
         assert!(log().contains("; the journal was written last "), "{}", log());
         let counts = || http(server.admin(), "GET /api/v1/runs", "", "").json()["links"]["connected"].clone();
         eventually("they are counted", || counts() == 2);

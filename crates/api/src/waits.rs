@@ -23,7 +23,7 @@ pub struct Wait {
     pub who: Option<String>,
     /// `wait`, `barrier`, or `poll`: it asks again and again, and nothing blocks it.
     pub op: String,
-    /// How long it has waited.
+    /// How long it has waited; behind a relay, since this server was started at most.
     pub waited_seconds: f64,
     /// Number of keys that the wait names.
     pub keys: usize,

@@ -115,7 +115,8 @@ impl Insight {
                 let met = run.as_ref().and_then(|run| self.jobs.runs.get(run)?.world.last_met);
                 // What they gave up on has come since, and all have met; or it is told as one long wait.
                 if !given_up.again || !is_asked_for(&key) && met.is_none_or(|met| met < given_up.at) {
-                    let finding = given_up::gave_up(&key, given_up);
+                    let since = Timestamp(given_up.at.0.saturating_sub(given_up.waited));
+                    let finding = given_up::gave_up(&key, given_up, self.told.restarted_about(since));
                     self.fact(Held { store: Some(port), run, finding }, now);
                 }
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::epoch::Epoch;
-use crate::facts::{MOST_MOMENTS, RunKey, Runs, TimelineEntry, TrackedRun};
+use crate::facts::{MOST_MOMENTS, RunKey, Runs, TimelineEntry, TrackedNode, TrackedRun};
 use crate::reason::{Finding, Names};
 use crate::rules::losses;
 use rallypoint_api::{RunKind, RunState};
@@ -48,6 +48,9 @@ impl TrackedRun {
         let unix = |at: Option<Timestamp>| at.map(|at| epoch.unix(at));
         let forgotten = self.timeline.len().saturating_sub(Past::MOMENTS);
         let moments = self.timeline.iter().skip(forgotten);
+        let nodes = self.participants().filter(|node| node.gone.is_none()).map(TrackedNode::told);
+        let ranks = self.world.shown().live();
+        let ranks = || Names::of_some(ranks, |(rank, it)| it.label(rank));
         Past {
             first_seen: epoch.unix(self.first_seen),
             state: self.state,
@@ -56,7 +59,7 @@ impl TrackedRun {
             started: unix(self.round.started),
             completed: unix(self.round.completed),
             met: unix(self.world.shown().met),
-            there: self.who_is_there(),
+            there: if self.has_agents() { Names::of(nodes) } else { ranks() },
             timeline: moments.map(|it| (epoch.unix(it.at), it.code.clone(), it.text.clone())).collect(),
         }
     }

@@ -188,12 +188,16 @@ impl Told {
         Some(Entry { id, finding, subject, next, pause, more_ended, said, fresh, until, holds })
     }
 
+    /// The restart, if what is known since then may have begun before it.
+    pub(crate) fn restarted_about(&self, since: Timestamp) -> Option<Timestamp> {
+        self.restarted.filter(|at| (*at..*at + Self::BACK).contains(&since))
+    }
+
     /// Something that holds at the moment: says it when it is due.
     pub(crate) fn hold(&mut self, held: Held, subject: Subject, now: Timestamp) -> Option<Utterance> {
         let (topic, mut finding) = (Topic::of(&held), held.finding);
         let is_timed = matches!(finding.reason.hold, Hold::Lasting | Hold::Lasted);
-        let is_of_restart = |at: &Timestamp| is_timed && (*at..*at + Self::BACK).contains(&finding.since);
-        if let Some(at) = self.restarted.filter(is_of_restart) {
+        if let Some(at) = self.restarted_about(finding.since).filter(|_| is_timed) {
             let ago = Elapsed(now.since(at));
             let more = format!(" (or longer: the server was restarted {ago} ago)");
             finding.reason = finding.reason.then(&more);

@@ -124,7 +124,8 @@ static 0..2 of 2; assign 0 2x1; pass 5; sexit 0; sexit 1 last; pass 0.5; leave 0
 pass 40; see missing.presence=not_again
 = how long ranks have waited is known since the restart, and since when they gather from before [soon free]
 rank 0,1 of 3 at 10.77.0.#; await 0,1 2; pass 12; restart 1; pass 8; says (or longer: the server was restarted
-pass 30; rank 5:2 of 3 at 10.77.0.2; pass 1; says addresses in 51 s
+cancel 1; pass 5; says after 8 s or longer
+pass 25; rank 5:2 of 3 at 10.77.0.2; pass 1; says addresses in 51 s
 = since when nodes gather is known from before a restart [soon free]
 join 0,1; expect 3..3; pass 12; restart 1; expect 3..3; pass 6; says the first 16 s ago
 = who dies after a restart is named as ever

@@ -11,7 +11,7 @@ use crate::facts::run::limits::{LATE, LATEST, MOST_MOMENTS, MOST_NODES, SETTLE};
 use crate::facts::run::node::{Membership, NodeId, TrackedNode};
 use crate::facts::run::round::{AssignedRanks, LifeFacts, Native, RoundFacts, TimelineEntry};
 use crate::facts::run::world::{Meeting, RankInfo, World};
-use crate::reason::{Evidence, Finding, Names, Place, Presence, Reason, Sighting};
+use crate::reason::{Evidence, Finding, Place, Presence, Reason, Sighting};
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 use rallypoint_protocol::keys::{ExpectedWriter, Wanted};
@@ -114,13 +114,6 @@ impl TrackedRun {
 
     pub(crate) fn participants(&self) -> impl Iterator<Item = &TrackedNode> {
         self.those(Membership::Participant)
-    }
-
-    /// The names of its nodes that are there, or of ranks without agents.
-    pub(crate) fn who_is_there(&self) -> Names {
-        let nodes = self.participants().filter(|node| node.gone.is_none()).map(TrackedNode::told);
-        let ranks = self.world.shown().live();
-        if self.has_agents() { Names::of(nodes) } else { Names::of_some(ranks, |(rank, it)| it.label(rank)) }
     }
 
     /// The nodes that have joined and are there.

@@ -10,19 +10,20 @@ use rallypoint_protocol::keys::{ExpectedWriter, classify, own_member, wanted};
 const POLLS: &str =
     "nothing, if the program means to poll; else look at the process that should write the key";
 
-/// Clients gave up on `key`.
-pub(crate) fn gave_up(key: &[u8], known: GivenUp) -> Finding {
+/// Clients gave up on `key`. `restarted`: they may have waited since before that.
+pub(crate) fn gave_up(key: &[u8], known: GivenUp, restarted: Option<Timestamp>) -> Finding {
     let GivenUp { at, waited, who, more, again, is_of_program, writer, missing, others, ended } = known;
     let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();
     let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
     let who = Names { shown, more, ..Names::default() };
     let (about, waited) = (ShownKey(key).to_string(), Elapsed(waited));
+    let or_longer = if restarted.is_some() { " or longer" } else { "" };
     let goes_on = if again { " and goes on" } else { "" };
     // The one that must write it is named already.
     let missing = if missing.count() == 1 { Names::default() } else { missing };
     let writer = if_some(writer, |writer| format!("; it must come from {writer}"));
     let reason = Code::GaveUp
-        .says(format!("{who} gave up on `{about}` after {waited}{goes_on}{writer}"))
+        .says(format!("{who} gave up on `{about}` after {waited}{or_longer}{goes_on}{writer}"))
         .held(&who)
         .lacks("missing", Place::Rank, &missing, Presence::Unknown)
         .ended(Place::Rank, &ended)
