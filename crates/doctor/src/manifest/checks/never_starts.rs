@@ -307,7 +307,10 @@ fn claim(manifests: &Manifests, pods: &Pods) -> Option<Check> {
     let is_once = |name: &str| {
         let is_it = |it: &&Object| it.name == name && it.shares_namespace(pods.namespace.as_deref());
         let claim = manifests.of_kind("PersistentVolumeClaim").find(is_it);
+        // A folder of its node is mounted everywhere.
+        let is_folder = |volume: &Object| volume.value.pointer("/spec/hostPath").is_some();
         claim.is_some_and(|it| it.value["spec"]["accessModes"] == serde_json::json!(["ReadWriteOnce"]))
+            && !manifests.of_kind("PersistentVolume").any(is_folder)
     };
     let name = claims.find(|name| is_once(name) && several(name))?;
     let evidence =
