@@ -279,11 +279,6 @@ impl Break {
         let first = Sign::now(Did::Rejoined, &format!("{who}, rank {rank}"));
         Self { why: Why::Rejoined, signs: [gone, vec![first]].concat() }
     }
-
-    /// Whether nodes that are gone are a part of it.
-    pub(super) fn names_the_gone(&self) -> bool {
-        self.signs.iter().any(|sign| !matches!(sign.did, Did::Joined | Did::Rejoined))
-    }
 }
 
 impl From<Why> for Break {

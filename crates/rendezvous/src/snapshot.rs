@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::reason::{Did, Sign};
 use super::run::{Current, Run, Seat};
 use super::{Absent, Label, NodeInfo, Terms};
 use rallypoint_protocol::ids::{RunId, Timestamp, count};
@@ -170,11 +171,12 @@ impl Run {
             (_, None, Some(_)) => RoundState::Forming,
             (_, None, None) => RoundState::Idle,
         };
+        let are_there = |signs: &[Sign]| signs.iter().all(|it| matches!(it.did, Did::Joined | Did::Rejoined));
         let reason = match (&self.closed, broken, &self.forming) {
             (Some(closed), ..) => format!("closed by {}", closed.by),
             (_, None, None) => String::new(),
             // What the round waits for includes these nodes and all silent ones.
-            (_, Some(broken), _) if !broken.names_the_gone() => {
+            (_, Some(broken), _) if are_there(&broken.signs) => {
                 format!("{broken}; {}", self.waits_in_words(now))
             }
             _ => self.waits_in_words(now),

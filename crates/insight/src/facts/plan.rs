@@ -57,7 +57,10 @@ impl Gate {
     fn new(snapshot: GateSnapshot) -> Self {
         let mut by_host: HashMap<String, Option<usize>> = HashMap::new();
         for (at, pod) in snapshot.pods.iter().enumerate() {
-            let hosts = [Some(pod.pod.clone()), host_of_job(&pod.pod), Some(pod.address.to_string())];
+            // The host name of a Job's pod: `train-3-x7k2p`, with a random end, is `train-3` there.
+            let of_job = pod.pod.rsplit_once('-').filter(|(_, end)| end.len() == 5);
+            let of_job = of_job.map(|(host, _)| host.to_owned());
+            let hosts = [Some(pod.pod.clone()), of_job, Some(pod.address.to_string())];
             for host in hosts.into_iter().flatten() {
                 by_host.entry(host).and_modify(|pod| *pod = None).or_insert(Some(at));
             }
@@ -69,13 +72,6 @@ impl Gate {
         }
         Self { snapshot, by_host, of_name }
     }
-}
-
-/// The host name of a Job's pod: `train-3-x7k2p` is `train-3` there.
-fn host_of_job(pod: &str) -> Option<String> {
-    const RANDOM: usize = 5;
-    let (host, end) = pod.rsplit_once('-')?;
-    (end.len() == RANDOM).then(|| host.to_owned())
 }
 
 impl Plan {

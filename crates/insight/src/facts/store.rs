@@ -195,6 +195,8 @@ pub(crate) struct Passed {
     pub(crate) closed: Evidence,
     /// Its address and process id, unless another one may have them.
     pub(crate) process: Option<(IpAddr, u32)>,
+    /// Its group beside that of all ranks, and its rank there.
+    pub(crate) place: Option<(Box<[u8]>, u32)>,
     /// It did no more than to count itself.
     pub(crate) only_counted_itself: bool,
     /// It was said, or does not have to be.
@@ -522,6 +524,7 @@ impl StoreWatch {
             conn,
             closed: client.evidence(Seen::Closed, now),
             process: client.process().filter(|_| others().next().is_none()),
+            place: client.published.as_ref().map(|it| (it.group.clone(), it.rank)),
             only_counted_itself,
             is_told: !only_counted_itself || client.role != Role::Unknown,
         });

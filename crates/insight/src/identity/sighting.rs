@@ -345,15 +345,21 @@ impl Graph<'_> {
         self.passed_since(run.round.started.unwrap_or(run.first_seen), which)
     }
 
-    /// Processes that ended without telling who they are since then, or just before.
+    /// Processes that ended without telling who they are since then, or just before, and whose places in
+    /// groups no others have taken.
     pub(crate) fn passed_since(&self, began: Timestamp, which: impl Fn(&Passed) -> bool) -> Names {
         const BEFORE: Duration = Duration::from_mins(1);
         let is_back = |process| self.store.clients.values().any(|it| it.process() == Some(process));
         let meetings = || self.jobs.runs.values().flat_map(|run| &run.world.meetings);
+        let taken = |(group, rank): &(Box<[u8]>, u32)| {
+            let mut published = self.store.clients.values().filter_map(|it| it.published.as_ref());
+            published.any(|it| (&it.group, it.rank) == (group, *rank))
+        };
         let is_rank = |it| meetings().flat_map(Meeting::known).any(|rank| rank.process() == Some(it));
         let near = self.store.passed.iter().filter(|passed| passed.closed.at + BEFORE >= began);
         let ended = near.filter(|passed| !passed.process.is_some_and(|it| is_back(it) || is_rank(it)));
-        self.seen(ended.filter(|passed| which(passed)), |Passed { closed, .. }| {
+        let ended = ended.filter(|passed| which(passed) && !passed.place.as_ref().is_some_and(taken));
+        self.seen(ended, |Passed { closed, .. }| {
             (closed.who.clone(), Sighting::at(Presence::Closed, closed.at))
         })
     }

@@ -209,13 +209,6 @@ impl Native {
         self.lab.come(rank, &address(rank), 100 + rank);
         self.lab.set(rank, &format!("/torch.rendezvous.job.1/torchelastic/role_info/{rank}"), b"{}");
     }
-
-    /// A node joins as `rallypoint join` does: it sends no heartbeats later.
-    fn join_once(&mut self, node: &str, rank: Option<u32>) {
-        let join = Join { rank, watched: false, ..self.asks(node, node, "10.0.0.1", "1") };
-        self.core.join(&self.run, join, self.lab.now).expect("it joins");
-        self.ask_again(node);
-    }
 }
 
 /// Besides the steps of all stories, which begin with `lab` where the verb has another meaning here: nodes
@@ -255,9 +248,12 @@ impl Stage for Native {
             }
             "back" => drop(self.join_as(&id, name, &address(rank), "2", Some(place))),
             "beats" => drop(self.beat_as(&id, name, &address(rank), "1", place, number(words))),
+            // As `rallypoint join` does: it sends no heartbeats later.
             "once" => {
-                let at = first.contains(':').then_some(rank);
-                self.join_once(name, at);
+                let rank = first.contains(':').then_some(rank);
+                let join = Join { rank, watched: false, ..self.asks(name, name, "10.0.0.1", "1") };
+                self.core.join(&self.run, join, self.lab.now).expect("it joins");
+                self.ask_again(name);
             }
             // A round of two at one address, in which both are alive.
             "two" => {

@@ -33,6 +33,11 @@ says 802 | the address of rank 2 of the group of 3 below the prefix `update` | o
 set 3 /weights/0/1 gloo; set 1 /weights/0/0 gloo3; wait 3 /weights/0/5; pass 6
 says prepared for different sizes: process 803 on host3 for 2 and process 801 on host1 for 3
 cancel 3; pass 6; says process 803 on host3 gave up on `/weights/0/5`
+= of a group of a program all have ended and all but one were started again
+come 0..3; set 0..3 /tcp://h:1/0/# gloo3; pass 2; leave 0..3; pass 1; come 10,11
+set 10 /tcp://h:1/0/0 gloo3; set 11 /tcp://h:1/0/1 gloo3; wait 10,11 /tcp://h:1/0/2; pass 6
+says the address of rank 2 of the sub-group | gone: process 802 on host2
+nowhere process 800 | process 801
 = processes make a group below a prefix of their own and a rank waits in that of its job
 rank 0 of 3; come 1,2; set 1,2 /up/0/# gloo3; wait 0 pg//cpu//0/1; wait 1,2 /up/0/0; pass 6
 says the prefix `up`; not there: rank 0 on host0 (connected | the same prefix

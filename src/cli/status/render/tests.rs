@@ -300,7 +300,7 @@ fn ranks_that_ended_and_spares_are_looked_up() {
     assert!(!looked_up(|_| {}));
     assert!(looked_up(|run| run.notes = 1));
     assert!(looked_up(|run| run.nodes.redundant = 1));
-    assert!(looked_up(|run| (run.state, run.notes) = (RunState::Closed, 1)));
+    assert!(looked_up(|run| run.state = RunState::Closed));
     assert!(!looked_up(|run| (run.state, run.notes) = (RunState::Gone, 1)));
     assert!(looked_up(|run| {
         run.ranks =
@@ -381,6 +381,18 @@ fn a_run_that_was_closed_before_it_was_complete_is_told_apart() {
     let mut run = complete(RunState::Closed);
     run.summary.completed_at = None;
     assert!(state(&run.summary, run.now).ends_with("ago, its round was never complete"));
+}
+
+/// It is a note, of something that is past.
+#[test]
+fn who_closed_a_run_is_told_in_the_overview() {
+    let (mut run, four) = (complete(RunState::Closed), four());
+    let (text, code, severity) = ("closed by an operator".into(), "run_closed".into(), Severity::Info);
+    let closed = Explanation { text, code, severity, holds: false, ..four.explanations[0].clone() };
+    run.explanations = vec![closed];
+    assert!(overview(&[&run], 100).contains("closed by an operator"));
+    run.summary.state = RunState::Finished;
+    assert!(!overview(&[&run], 100).contains("closed by an operator"));
 }
 
 #[test]
