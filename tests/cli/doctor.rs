@@ -97,6 +97,10 @@ fn manifests_come_from_stdin_from_folders_and_from_files_of_any_name() {
     // A script that somebody starts on each node is one of a job, too.
     std::fs::remove_file(other.path().join("job")).expect("removed");
     assert_eq!(verdict(&in_container(), "command-endpoint"), "WARN");
+    // Where there is nothing else, any script is meant.
+    let launch = "torchrun --nnodes=1 --node-rank=3 --master-addr=train-0 train.py\n";
+    std::fs::write(other.path().join("launch.sh"), launch).expect("written");
+    assert_eq!(verdict(&in_container(), "node-rank"), "FAIL");
     let of_file = format!("{path}/below/a,b.yaml");
     assert_eq!(verdict(&checks(&["--manifest", &of_file], &[]).0, "node-rank"), "FAIL");
     let mut child = Command::new(env!("CARGO_BIN_EXE_rallypoint"))
