@@ -12,6 +12,8 @@ const MOST: usize = 16;
 pub enum Fate {
     /// It was silent for too long.
     Lost,
+    /// Its connection closed, and it was silent for too long since.
+    Closed,
     /// It left.
     Left,
     /// It may not join.
@@ -96,13 +98,13 @@ impl Absentees {
             (None, Fate::Refused) if *node != who.name => format!("{who}, node id {node}"),
             (None, _) => who.to_string(),
         };
-        let all = |title: &str, fate: Fate| {
-            let absentees = self.0.iter().filter(|absent| absent.fate == fate);
+        let all = |title: &str, fates: &[Fate]| {
+            let absentees = self.0.iter().filter(|absent| fates.contains(&absent.fate));
             if_any(title, &absentees.map(text).collect::<Vec<_>>())
         };
-        all("given up", Fate::Lost)
-            + &all("left", Fate::Left)
-            + &all("refused", Fate::Refused)
-            + &all("displaced by another of the same id", Fate::Displaced)
+        all("given up", &[Fate::Lost, Fate::Closed])
+            + &all("left", &[Fate::Left])
+            + &all("refused", &[Fate::Refused])
+            + &all("displaced by another of the same id", &[Fate::Displaced])
     }
 }

@@ -987,14 +987,14 @@ impl Run {
             self.break_for_lost(node, now, out);
         }
         let Some(member) = self.vacate(node) else { return };
-        let who = member.info.who();
+        let (who, fate) = (member.info.who(), if member.cut { Fate::Closed } else { Fate::Lost });
         match member.seat {
             Seat::InRound(rank) if !is_replaced => {
-                self.note_absent(node, who, Some(rank), Fate::Lost, member.last_seen);
+                self.note_absent(node, who, Some(rank), fate, member.last_seen);
             }
             Seat::Forming | Seat::Redundant => {
                 if member.seat == Seat::Forming {
-                    self.note_absent(node, who, None, Fate::Lost, member.last_seen);
+                    self.note_absent(node, who, None, fate, member.last_seen);
                 }
                 let signs = member.sign(now).into_iter().collect();
                 self.publish(self.next_round(), What::Gone { others: Vec::new() }, signs, out);

@@ -225,7 +225,7 @@ impl TrackedRun {
         snapshot: &RunSnapshot,
         names: &SharedNames<'_>,
     ) {
-        let is_gone = |absent: &&Absent| matches!(absent.fate, Fate::Lost | Fate::Left);
+        let is_gone = |absent: &&Absent| matches!(absent.fate, Fate::Lost | Fate::Closed | Fate::Left);
         for Absent { node, who, rank, heard, .. } in snapshot.absent.iter().filter(is_gone) {
             let was = before.remove(node.as_str());
             let (name, address) = (who.name.clone(), who.address.clone());
@@ -342,7 +342,7 @@ fn lacks(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> Option<Pres
         () if to_come > 0 && has(&[Fate::Refused, Fate::Displaced]) => return None,
         () if to_come > 0 && has(&[Fate::Left]) => Presence::Left,
         // Nodes on their way may wait for it: this server does not see that.
-        () if has(&[Fate::Lost]) || snapshot.nodes.iter().any(is_missed) => Presence::Silent,
+        () if has(&[Fate::Lost, Fate::Closed]) || snapshot.nodes.iter().any(is_missed) => Presence::Silent,
         // Nodes that send no heartbeats may be there, and have done all they had to.
         () if to_come > 0 && of_before(snapshot).any(|(node, _)| !node.is_watched) => Presence::NotAgain,
         () if to_come > 0 => Presence::NeverSeen,
@@ -375,6 +375,7 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32, names: &SharedName
     let gone = snapshot.absent.iter().filter_map(|absent| {
         let presence = match absent.fate {
             Fate::Lost => Presence::Silent,
+            Fate::Closed => Presence::Closed,
             Fate::Left => Presence::Left,
             Fate::Refused | Fate::Displaced => return None,
         };

@@ -428,7 +428,7 @@ close node b; left id1 failed; pass 33; holds waiting=1; left id0 failed; pass 3
 = nodes with one name are told with their addresses
 nodes 3..3; all vm vm vm; cut id1; pass 2; back vm:2; back vm:0; pass 5
 see missing.name=vm at 10.0.0.1 missing.rank=1 missing.presence=unknown nodes.missing=1; pass 10
-see missing.name=vm at 10.0.0.1 missing.rank=1 missing.presence=silent; pass 20; enter id3 vm:3; pass 1
+see missing.name=vm at 10.0.0.1 missing.rank=1 missing.presence=closed; pass 20; enter id3 vm:3; pass 1
 = a node that dies in a closed run is told and no more in the round
 nodes 3..3; all a b c; roles 0,1,2; lab rank 10:0 of 3; lab await 10 2; pass 1; close node c; left id2 failed
 pass 5; cut id1; pass 4; pass 13; see nodes.joined=1 nodes.gone=2 waits.pid=2010; left id0 failed; pass 20
