@@ -130,9 +130,9 @@ pub(crate) const GONE: &str = "look at its log, its events, its host and the net
                                killed, stopped, frozen or cut off? If the others do not go on by \
                                themselves, restart all together";
 /// c10d: others took out who is connected.
-pub(crate) const TAKEN_OUT: &str = "agents take out whose heartbeats are 15 s old, and send none while they \
-                                    wait here: look first at the one for which it waits, else for a frozen \
-                                    host or another clock; if need be restart all together";
+pub(crate) const TAKEN_OUT: &str = "agents take out a node whose last heartbeat is 15 s old, and send none \
+                                    while they wait here: look first at the one for which it waits, else \
+                                    for a frozen host or a wrong clock; if need be restart all together";
 pub(crate) const NOT_BACK: &str = "those who had met before the restart and go on do not come again: restart \
                                    all processes of the job together; else look whether that one has \
                                    started, and reaches this server";
