@@ -49,8 +49,7 @@ impl TrackedRun {
         let forgotten = self.timeline.len().saturating_sub(Past::MOMENTS);
         let moments = self.timeline.iter().skip(forgotten);
         let nodes = self.participants().filter(|node| node.gone.is_none()).map(TrackedNode::told);
-        let ranks = self.world.shown().live();
-        let ranks = || Names::of_some(ranks, |(rank, it)| it.label(rank));
+        let ranks = || Names::of_some(self.world.shown().live(), |(rank, it)| it.label(rank));
         Past {
             first_seen: epoch.unix(self.first_seen),
             state: self.state,
