@@ -252,8 +252,11 @@ pub fn of_jobs(files: Vec<(String, String)>) -> Vec<(String, String)> {
         is_script(file) && objects::batch_system(&file.1).is_none() && !of_nodes.contains(&file.0)
     };
     let (mut beside, mut kept): (Vec<_>, Vec<_>) = files.into_iter().partition(is_beside);
-    // Where there is nothing else, these are what is meant.
-    if objects::read(&kept, &mut Vec::new()).is_empty() {
+    // Where there is no job else, these are what is meant.
+    let is_job = |file: &(String, String)| {
+        is_script(file) || objects::batch_system(&file.1).is_some() || file.1.contains("apiVersion")
+    };
+    if !kept.iter().any(is_job) {
         kept.append(&mut beside);
     }
     loop {

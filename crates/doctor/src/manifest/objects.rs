@@ -287,8 +287,8 @@ fn has_blanks(value: &Value) -> bool {
     place_in(value, &blank, &in_braces).is_some()
 }
 
-/// Whether a text is, as its words say, to be replaced: `<your-namespace>`, `{USER}`, `YOUR_NAME`,
-/// `REPLACE_ME`, `xxx.xxx`.
+/// Whether a text is surely to be filled in, which is then said: `<your-namespace>`, `{USER}`, `YOUR_NAME`,
+/// `REPLACE_ME`, `xxx.xxx`. What [may be](is_placeholder) is only left unjudged.
 pub(crate) fn is_unfilled(text: &str) -> bool {
     let is_name =
         |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_ ".contains(c));
@@ -321,8 +321,8 @@ pub(crate) fn is_localhost(text: &Text) -> bool {
     matches!(text.literal(), Some("localhost" | "127.0.0.1"))
 }
 
-/// Whether a text has a place to be filled in: `${NAME}`, `<NAME>`, `{{ name }}`, `__NAME__`, `YOUR_NAME`,
-/// `job_ID_`.
+/// Whether a text may have a place to be filled in: `${NAME}`, `<NAME>`, `{{ name }}`, `__NAME__`,
+/// `YOUR_NAME`, `job_ID_`.
 pub(crate) fn is_placeholder(text: &str) -> bool {
     let is_blank = |word: &str| {
         let letters = word.bytes().filter(u8::is_ascii_uppercase).count();

@@ -55,16 +55,13 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
     let nodes = pods.step.size.nodes.filter(|nodes| *nodes > 1 && pods.runs_once().is_some());
     let ray = |command: &Command| {
         let words = command.written();
-        let is_part = starts_ray(&words).then_some("ray start --block");
-        is_part.or_else(|| symmetric_run(&words).map(|_| "ray symmetric-run"))
+        let is_part = starts_ray(&words).then_some(("ray start", remedy));
+        is_part.or_else(|| symmetric_run(&words).map(|_| ("ray symmetric-run", "ray symmetric-run …")))
     };
     let on_first = nodes.zip(container.commands.iter().find_map(ray));
-    let check = if let Some((nodes, ray)) = on_first {
-        let evidence = format!(
-            "`{}` runs on the first of {nodes} nodes alone: the others are idle",
-            ray.trim_end_matches(" --block")
-        );
-        Check::warn(evidence, format!("srun --ntasks-per-node=1 {ray} …"))
+    let check = if let Some((nodes, (ray, on_all))) = on_first {
+        let evidence = format!("`{ray}` runs on the first of {nodes} nodes alone: the others are idle");
+        Check::warn(evidence, format!("srun --ntasks-per-node=1 {on_all}"))
     } else if pods.are_tasks() {
         container.script.iter().filter(is_srun).find(starts)?;
         let evidence = "`ray start` returns at once, and Slurm ends what a step leaves behind: Ray is gone";
